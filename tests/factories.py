@@ -26,8 +26,9 @@ from scionlab.testbed.models import (
     Link,
     UserAS,
 )
-from scionlab.user_ases.attachments import AttachmentSpec
-from scionlab.user_ases.user_as import user_as_create
+from scionlab.testbed.selectors import links_of
+from scionlab.user_ases.attachments import AttachmentSpec, spec_of
+from scionlab.user_ases.user_as import user_as_create, user_as_update
 
 PASSWORD = "correct horse battery"
 
@@ -196,3 +197,14 @@ def attach(owner: User, *specs: AttachmentSpec, label: str = "") -> UserAS:
     return user_as_create(
         owner=owner, actor=owner, label=label, installation_type=UserAS.Installation.DEDICATED, attachments=specs
     )
+
+
+def stored(user_as: UserAS) -> list[AttachmentSpec]:
+    """Its attachments, as a form sends them that was opened and is saved without a change."""
+    return [spec_of(link, user_as.installation_type) for link in links_of(user_as)]
+
+
+def save(user_as: UserAS, *specs: AttachmentSpec, actor: User | None = None, **values: Any) -> None:
+    """The AS with these attachments and no others, saved by the service."""
+    values = {"label": user_as.label, "installation_type": user_as.installation_type, **values}
+    user_as_update(user_as_id=user_as.pk, actor=actor, attachments=specs, **values)

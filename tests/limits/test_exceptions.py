@@ -29,9 +29,9 @@ from scionlab.limits.models import MaximumException
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.selectors import with_relations
-from scionlab.user_ases.attachments import spec_of
-from scionlab.user_ases.user_as import user_as_change, user_as_update
-from tests.factories import attach, spec
+from scionlab.user_ases.user_as import user_as_change
+from tests.factories import attach, spec, stored
+from tests.factories import save as save_as
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -230,34 +230,19 @@ def test_mails_that_were_sent_are_not_rendered_again(
     assert exceptions_notify(now=soon) == 0
 
 
-def test_the_save_of_a_limit_judges_the_exceptions_of_its_link_alone(
-    owner: User, staff: User, link: Link, ap: AttachmentPoint
-) -> None:
-    other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_port=50_020)).pk)
-    for one in (link, other):
-        exception_grant(of=one, maximum_kbit=5000, ends_at=later(), reason="A lecture.", actor=staff)
-    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=owner)
-    held = dict(Link.objects.values_list("pk", "exception_kbit"))
-    assert (held[link.pk], held[other.pk]) == (5000, None)
-    fan_out()
-    assert Link.objects.get(pk=other.pk).exception_kbit == 5000
-
-
-@pytest.mark.parametrize("save", ["create", "update", "change"])
-def test_the_save_of_an_as_judges_the_exceptions_of_its_links_alone(
+@pytest.mark.parametrize("save", ["limit", "create", "update", "change"])
+def test_a_save_judges_the_exceptions_of_its_links_alone(
     owner: User, staff: User, user_as: UserAS, link: Link, ap: AttachmentPoint, save: str
 ) -> None:
     other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_port=50_020)).pk)
     for one in (link, other):
         exception_grant(of=one, maximum_kbit=5000, ends_at=later(), reason="A lecture.", actor=staff)
-    if save == "create":
+    if save == "limit":
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=owner)
+    elif save == "create":
         attach(owner, spec(ap, public_port=50_030))
     elif save == "update":
-        kept = spec_of(Link.objects.get(pk=link.pk), user_as.installation_type)
-        user_as_update(
-            user_as_id=user_as.pk, actor=owner, label="", installation_type=user_as.installation_type,
-            attachments=[replace(kept, bandwidth_kbit=300)],
-        )  # fmt: skip
+        save_as(user_as, replace(stored(user_as)[0], bandwidth_kbit=300), actor=owner)
     else:
         user_as_change(user_as_id=user_as.pk, actor=owner, bandwidth_kbit=300)
     held = dict(Link.objects.values_list("pk", "exception_kbit"))

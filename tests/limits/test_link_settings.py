@@ -13,10 +13,8 @@ from scionlab.limits.update import link_update
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link, UserAS
 from scionlab.testbed.models.link_settings import LINK_SETTINGS, LinkSetting, Raises
-from scionlab.testbed.selectors import links_of
-from scionlab.user_ases.user_as import user_as_update
 from tests.admin_pages import CHANGE, page
-from tests.factories import spec
+from tests.factories import save, spec
 from tests.support.counters import Counters
 
 pytestmark = pytest.mark.django_db
@@ -106,13 +104,7 @@ def test_deactivation_on_the_page_of_its_as_is_in_the_history(
     user_as: UserAS, link: Link, ap: AttachmentPoint, owner: User
 ) -> None:
     for active, text in ((False, "Deactivated: in no configuration"), (True, "Activated")):
-        user_as_update(
-            user_as_id=user_as.pk,
-            actor=owner,
-            label=user_as.label,
-            installation_type=user_as.installation_type,
-            attachments=[spec(ap, link_id=link.pk, active=active) for link in links_of(user_as)],
-        )
+        save(user_as, spec(ap, link_id=link.pk, active=active), actor=owner)
         newest = BandwidthChange.objects.filter(link=link).first()
         assert newest is not None
         assert (newest.kind, newest.text, newest.actor) == ("link_active", text, owner)

@@ -8,14 +8,12 @@ import tarfile
 from datetime import datetime, timedelta
 
 import pytest
-from django.template import Context, Template
 from django.test import Client
 from django.utils import timezone
 
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
-from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.support.html import Element, Page
 
@@ -60,43 +58,19 @@ def cells(row: Element) -> list[str]:
 # --- my ASes ------------------------------------------------------------------------------------------------
 
 
-def test_who_has_no_as_is_invited_to_create_one(client: Client) -> None:
-    page = Page(client.get("/ases/"))
-    assert "You have no AS yet" in page.text
-    assert page.root.all("a", href="/ases/new/")
-
-
 def test_the_list_tells_of_each_link_what_is_requested_allowed_and_enforced(
     client: Client, owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint
 ) -> None:
     made = attach(owner, spec(ap, bandwidth_kbit=500), spec(ap_b, public_port=50_001, bandwidth_kbit=700), label="Lab")
-    first, second = Link.objects.order_by("pk")
     since = timezone.now() - timedelta(minutes=3, seconds=12)
-    confirm(first, since=since)
+    confirm(Link.objects.order_by("pk")[0], since=since)
     page = Page(client.get("/ases/"))
-    assert page.root.one("h2").text == "17-ffaa:1:1 Lab"
     assert page.root.one("a", href=f"/ases/{made.pk}/").text == "17-ffaa:1:1"
     assert [cells(row) for row in page.root.one("tbody").all("tr")] == [
-        [
-            "17-ffaa:0:1107",
-            "500 kbit/s",
-            "1 000 kbit/s",
-            "500 kbit/s",
-            "Enforced for 3 min",
-        ],
+        ["17-ffaa:0:1107", "500 kbit/s", "1 000 kbit/s", "500 kbit/s", "Enforced for 3 min"],
         ["17-ffaa:0:1108", "700 kbit/s", "1 000 kbit/s", "\N{EN DASH}", "Waiting"],
     ]
-    assert "Links of 17-ffaa:1:1" in page.root.one("caption").text
     assert page.root.one("time").attrs["datetime"] == since.isoformat(timespec="seconds")
-    assert second.pk
-
-
-def test_who_used_up_the_quota_is_told_before_filling_a_form(client: Client, owner: User, user_as: UserAS) -> None:
-    User.objects.filter(pk=owner.pk).update(as_quota=1)
-    page = Page(client.get("/ases/"))
-    assert "1 of 1 ASes used." in page.text
-    assert "You have used your quota." in page.text
-    assert not page.root.all("a", href="/ases/new/")
 
 
 # --- the way of a number ------------------------------------------------------------------------------------
@@ -117,16 +91,9 @@ def stage_words(page: Page) -> str:
 def test_enforced_shows_since_when_and_both_directions_from_the_kernel(
     client: Client, user_as: UserAS, link: Link
 ) -> None:
-    confirm(
-        link,
-        since=timezone.now() - timedelta(hours=2, minutes=40),
-        to_user_bytes=1_234_567,
-        to_user_packets=1_000,
-        to_user_drops=12_345,
-        from_user_bytes=800,
-        from_user_packets=7,
-        from_user_drops=0,
-    )
+    to_user = {"to_user_bytes": 1_234_567, "to_user_packets": 1_000, "to_user_drops": 12_345}
+    from_user = {"from_user_bytes": 800, "from_user_packets": 7, "from_user_drops": 0}
+    confirm(link, since=timezone.now() - timedelta(hours=2, minutes=40), **to_user, **from_user)
     page = detail(client, user_as)
     assert stage_words(page) == "Enforced"
     assert steps(page)[2] == "Enforced 1 000 kbit/s in both directions for 2 h"
@@ -179,21 +146,16 @@ def test_an_as_is_deactivated_and_activated(client: Client, user_as: UserAS, lin
     link.refresh_from_db()
     assert link.active is False
     assert stage_words(page) == "Inactive"
-    assert "Deactivated. The SCION configuration of this AS changed" in page.text
-    assert page.root.one("button", name="active").text == "Activate"
-    page = Page(client.post(f"/ases/{user_as.pk}/active/", {"active": "1"}, follow=True))
+    client.post(f"/ases/{user_as.pk}/active/", {"active": "1"})
     link.refresh_from_db()
     assert link.active is True
-    assert "Activated. 17-ffaa:0:1107 enforces 1 000 kbit/s when the attachment point next fetches" in page.text
 
 
 def test_deleting_asks_first_and_then_takes_the_as_away(client: Client, user_as: UserAS, link: Link) -> None:
     page = Page(client.get(f"/ases/{user_as.pk}/delete/"))
-    assert page.root.one("h1").text == "Delete AS 17-ffaa:1:1 Owner's AS ?"
     assert "1 link will be removed:" in page.text
     assert UserAS.objects.filter(pk=user_as.pk).exists()
-    page = Page(client.post(f"/ases/{user_as.pk}/delete/", follow=True))
-    assert "17-ffaa:1:1 was deleted." in page.text
+    client.post(f"/ases/{user_as.pk}/delete/")
     assert not UserAS.objects.exists()
     assert not Link.objects.exists()
 
@@ -210,23 +172,3 @@ def test_the_configuration_is_downloaded_with_a_name_and_never_cached(
         member = tar.extractfile(topology)
         assert member is not None
         assert json.load(member)["isd_as"] == "17-ffaa:1:1"
-
-
-# --- every page ---------------------------------------------------------------------------------------------
-
-
-@table(
-    ("text", "shown"),
-    [
-        ("{{ 999|data }}", "999 B"),
-        ("{{ 1000|data }}", "1.00 kB"),
-        ("{{ 1234567890|data }}", "1.23 GB"),
-        ("{{ 5000000000000000|data }}", "5000.00 TB"),
-        ("{{ none|data }}", "\N{EN DASH}"),
-        ("{{ 120000|number }}", "120 000"),
-        ("{{ none|number }}", "\N{EN DASH}"),
-    ],
-)
-def test_numbers_are_written_for_people(text: str, shown: str) -> None:
-    found = Template("{% load scionlab_pages %}" + text).render(Context({"none": None}))
-    assert found.replace("\N{NO-BREAK SPACE}", " ") == shown

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from django.test import Client
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
+from bandwidth_config import generate_link_info
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from scionlab.testbed.selectors import links_of
-from scionlab.user_ases.attachments import AttachmentSpec
-from scionlab.user_ases.user_as import user_as_delete, user_as_update
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
-from tests.factories import AttachmentPointFactory, attach, spec
+from tests.factories import AttachmentPointFactory, attach, save, spec
 from tests.support.counters import Counters
 
 NOTHING: dict[Host, tuple[int, int]] = {}
@@ -28,10 +24,8 @@ NOTHING: dict[Host, tuple[int, int]] = {}
 @pytest.fixture
 def three(owner: User, ap: AttachmentPoint) -> list[Link]:
     """Links at `ap` with 1000, 500 and 0 kbit/s."""
-    made = attach(
-        owner, *(spec(ap, public_port=50_000 + n, bandwidth_kbit=kbit) for n, kbit in enumerate((1000, 500, 0)))
-    )
-    return links_of(made)
+    wanted = [spec(ap, public_port=50_000 + n, bandwidth_kbit=kbit) for n, kbit in enumerate((1000, 500, 0))]
+    return links_of(attach(owner, *wanted))
 
 
 def enforced(ap: AttachmentPoint) -> list[int]:
@@ -40,19 +34,11 @@ def enforced(ap: AttachmentPoint) -> list[int]:
     return [entry["Bandwidth"] for entry in document.values()]
 
 
-def requested(links: list[Link]) -> list[int]:
-    return list(
-        Link.objects.filter(pk__in=[link.pk for link in links]).order_by("pk").values_list("bandwidth_kbit", flat=True)
-    )
-
-
 def test_lowering_clamps_and_keeps_and_raising_gives_back(three: list[Link], ap: AttachmentPoint, staff: User) -> None:
     assert enforced(ap) == [1000, 500, 0]
     for default, expected, hosts in (
-        (700, [700, 500, 0], [ap.host.pk]),
         (100, [100, 100, 0], [ap.host.pk]),
         (0, [0, 0, 0], [ap.host.pk]),
-        (600, [600, 500, 0], [ap.host.pk]),
         (999, [999, 500, 0], [ap.host.pk]),
         (1000, [1000, 500, 0], [ap.host.pk]),
         (50_000, [1000, 500, 0], []),  # nobody was clamped: nobody gets more than they asked for
@@ -60,7 +46,8 @@ def test_lowering_clamps_and_keeps_and_raising_gives_back(three: list[Link], ap:
         ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=default, actor=staff)
         assert fan_out() == hosts
         assert enforced(ap) == expected
-        assert requested(three) == [1000, 500, 0], "the choice itself is kept"
+        kept = Link.objects.order_by("pk").values_list("bandwidth_kbit", flat=True)
+        assert list(kept) == [1000, 500, 0], "the choice itself is kept"
 
 
 def test_nothing_is_clamped_before_it_is_carried_out(three: list[Link], ap: AttachmentPoint, staff: User) -> None:
@@ -108,7 +95,7 @@ def test_an_attachment_point_made_by_hand_gets_its_maximum(db: None, owner: User
     assert [(link.bandwidth_kbit, link.enforced_kbit) for link in links_of(made)] == [(1000, 1000)]
 
 
-@table(("kbit", "code"), [(-1, "bandwidth_negative"), (MAX_BANDWIDTH_KBIT + 1, "bandwidth_too_high")])
+@table(("kbit", "code"), [(-1, "bandwidth_negative"), (100_000_001, "bandwidth_too_high")])
 def test_defaults_have_bounds(kbit: int, code: str, ap: AttachmentPoint, staff: User) -> None:
     for refuse in (
         lambda: site_default_set(default_bandwidth_kbit=kbit, actor=staff),
@@ -118,35 +105,6 @@ def test_defaults_have_bounds(kbit: int, code: str, ap: AttachmentPoint, staff: 
             refuse()
         assert (refused.value.code, refused.value.field) == (code, "default_bandwidth_kbit")
     assert not BandwidthChange.objects.exists()
-
-
-BAD_DEFAULTS = {
-    "-1": "bandwidth_negative",
-    "1.5": "bandwidth_invalid",
-    "1e3": "bandwidth_invalid",
-    "100000001": "bandwidth_too_high",
-    str(2**63): "bandwidth_too_high",
-}
-
-
-@table("written", BAD_DEFAULTS)
-@table("page", ["bandwidthpolicy", "attachmentpoint"])
-def test_administrators_read_the_same_sentence_as_the_service_says(
-    page: str, written: str, ap: AttachmentPoint, staff: User
-) -> None:
-    row: Any = selectors.policy() if page == "bandwidthpolicy" else ap
-    browser = Client()
-    browser.force_login(staff)
-    url = f"/admin/testbed/{page}/{row.pk}/change/"
-    response = browser.post(url, {"default_bandwidth_kbit": written, "reason": ""})
-    assert response.status_code == 200
-    (shown,) = response.context["adminform"].form.errors.as_data()["default_bandwidth_kbit"]
-    with pytest.raises(RuleError) as refused:
-        check_bandwidth(parse_bandwidth(written))
-    assert shown.code == refused.value.code == BAD_DEFAULTS[written]
-    assert shown.messages == [refused.value.message]
-    assert selectors.policy().default_bandwidth_kbit == 1000
-    assert AttachmentPoint.objects.get(pk=ap.pk).default_bandwidth_kbit is None
 
 
 # --- the audit ------------------------------------------------------------------------------------------------------
@@ -172,11 +130,9 @@ def test_the_life_of_a_link_is_in_the_audit(owner: User, staff: User, ap: Attach
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=staff, reason="flooding")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=staff, reason="again")
     link_update(link_id=link.pk, actor=owner, active=False)
-    kept = AttachmentSpec(attachment_point_id=ap.pk, public_ip="198.51.100.7", bandwidth_kbit=400, link_id=link.pk)
-    added = spec(ap, public_port=50001, bandwidth_kbit=7)
-    values: dict[str, Any] = {"user_as_id": user_as.pk, "actor": owner, "label": "", "installation_type": "dedicated"}
-    user_as_update(**values, attachments=[kept, added])
-    user_as_update(**values, attachments=[kept])
+    kept = spec(ap, bandwidth_kbit=400, link_id=link.pk)
+    save(user_as, kept, spec(ap, public_port=50001, bandwidth_kbit=7), actor=owner)
+    save(user_as, kept, actor=owner)
     user_as_delete(user_as_id=user_as.pk, actor=owner)
     assert audit()[1:] == [
         ("link", LINK_1, "staff@example.org", 1000, 0, "flooding"),
@@ -202,13 +158,6 @@ def test_defaults_are_in_the_audit(ap: AttachmentPoint, staff: User) -> None:
         ("ap_default", "default of 17-ffaa:0:1107", who, None, 0, ""),
         ("ap_default", "default of 17-ffaa:0:1107", who, 0, None, "x" * 200),
     ]
-
-
-def test_a_refused_number_is_not_in_the_audit(link: Link, owner: User) -> None:
-    before = audit()
-    with pytest.raises(FieldRuleError):
-        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=1001, actor=owner)
-    assert audit() == before
 
 
 def test_audit_rows_are_never_altered(link: Link) -> None:

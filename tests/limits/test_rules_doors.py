@@ -13,7 +13,6 @@ from django.test import Client
 
 from bandwidth_config import RuleError, parse_bandwidth
 from scionlab.accounts.models import User
-from scionlab.limits.update import link_set_bandwidth
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
@@ -53,11 +52,7 @@ RULES: dict[str, Rule] = {
     "no bandwidth": kbit("", "bandwidth_required"),
     "below 0": kbit("-1", "bandwidth_negative"),
     "a fraction": kbit("1.5", "bandwidth_invalid"),
-    "an exponent": kbit("1e3", "bandwidth_invalid"),
-    "a hexadecimal number": kbit("0x10", "bandwidth_invalid"),
-    "digits of another script": kbit("٣٠٠", "bandwidth_invalid"),
     "a unit": Rule({"bandwidth_kbit": "500 kbit/s"}, "bandwidth_kbit", "bandwidth_invalid", doors={"api", "admin"}),
-    "a shell command": kbit("1; tc qdisc del dev eth0 root", "bandwidth_invalid"),
     "one above the maximum": kbit(
         "1001",
         "bandwidth_too_high",
@@ -65,21 +60,15 @@ RULES: dict[str, Rule] = {
         f"most 1{_NB}000, or ask the administrators to raise it.",
     ),
     "2^63": kbit(str(2**63), "bandwidth_too_high"),
-    "2^64": kbit(str(2**64), "bandwidth_too_high"),
     "a number of 400 digits": kbit("9" * 400, "bandwidth_too_high"),
     # addresses
     "no address": address("", "address_required"),
     "no address at all": address("198.51.100", "address_invalid"),
-    "a port in the address": address("198.51.100.7:50000", "address_invalid"),
     "a leading zero": address("198.51.100.07", "address_invalid"),
-    "a host name": address("host.example.org", "address_invalid"),
     "a shell command as address": address("198.51.100.7; reboot", "address_invalid"),
     "a zone": address("fe80::1%eth0", "address_invalid"),
     "loopback": address("127.0.0.1", "address_refused"),
-    "loopback of IPv6": address("::1", "address_refused"),
-    "unspecified": address("0.0.0.0", "address_refused"),
     "unspecified of IPv6": address("::", "address_refused"),
-    "multicast": address("224.0.0.251", "address_refused"),
     "multicast of IPv6": address("ff02::1", "address_refused"),
     "broadcast": address("255.255.255.255", "address_refused"),
     "reserved": address("240.0.0.1", "address_refused"),
@@ -93,10 +82,8 @@ RULES: dict[str, Rule] = {
     "the attachment point's own address in capitals": address("2001:DB8:0::1", "address_own"),
     # ports
     "no port": Rule({"public_port": ""}, "public_port", "port_required", doors={"form"}),
-    "port 0": port("0"),
     "port 1023": port("1023"),
     "port 65536": port("65536"),
-    "port -1": port("-1"),
     "port 2^31": port(str(2**31)),
     "the port of another AS at the same address": Rule(
         {"public_ip": "198.51.100.99", "public_port": "50009"},
@@ -114,9 +101,6 @@ RULES: dict[str, Rule] = {
     "no such attachment point": Rule(
         {"attachment_point_id": "4711"}, "attachment_point_id", "attachment_point_unknown", doors={"api", "service"}
     ),  # the form's list says it in the same words, with a code of Django's
-    "an attachment point beyond the database": Rule(
-        {"attachment_point_id": str(2**70)}, "attachment_point_id", "attachment_point_unknown", doors={"api", "service"}
-    ),
 }
 GOOD = {
     "public_ip": "198.51.100.7",
@@ -252,52 +236,32 @@ def test_a_broken_rule_is_refused_in_the_same_words_and_changes_nothing(name: st
         assert said == {rule.text}
 
 
-@table("door", ["form", "api", "service"])
-def test_good_values_pass_every_door(door: str, doors: dict[str, Door]) -> None:
-    assert doors[door]({}) == set()
-    assert UserAS.objects.count() == 2
+ACCEPTED: list[tuple[dict[str, str], str, object]] = [  # what is sent, and what is stored of the user AS
+    ({}, "bandwidth_kbit", 500),
+    ({"bandwidth_kbit": " 0 "}, "bandwidth_kbit", 0),
+    ({"bandwidth_kbit": "1"}, "bandwidth_kbit", 1),
+    ({"bandwidth_kbit": "1000"}, "bandwidth_kbit", 1000),
+    ({"public_port": "1024"}, "interface_b__public_port", 1024),
+    ({"public_port": "65535"}, "interface_b__public_port", 65535),
+    ({"public_ip": "198.51.100.99", "public_port": "50010"}, "interface_b__public_port", 50010),  # another port there
+    ({"public_ip": "198.51.100.98", "public_port": "50009"}, "interface_b__public_ip", "198.51.100.98"),
+    ({"public_ip": "2001:DB8:0:0::0077"}, "interface_b__public_ip", "2001:db8::77"),
+]
 
 
 @table("door", ["form", "api", "service"])
-@table("written", ["0", "00", " 0 "])
-def test_0_is_stored_as_0(door: str, written: str, doors: dict[str, Door], owner: User) -> None:
-    assert doors[door]({"bandwidth_kbit": written}) == set()
-    assert Link.objects.get(interface_b__AS__useras__owner=owner).bandwidth_kbit == 0
+@table(("values", "name", "stored"), ACCEPTED)
+def test_good_values_pass_every_door(
+    door: str, values: dict[str, str], name: str, stored: object, doors: dict[str, Door], owner: User
+) -> None:
+    assert doors[door](values) == set()
+    assert Link.objects.filter(interface_b__AS__useras__owner=owner).values_list(name, flat=True).get() == stored
 
 
 def test_0_is_stored_as_0_by_administrators_too(doors: dict[str, Door], taken: UserAS) -> None:
     assert doors["admin"]({"bandwidth_kbit": "0"}) == set()
     link = Link.objects.get(interface_b__AS=taken.pk)
     assert (link.bandwidth_kbit, link.enforced_kbit) == (0, 0)
-
-
-@table("door", ["form", "api", "service"])
-@table("written", ["1000", "999", "1"])
-def test_the_bounds_belong_to_the_range(door: str, written: str, doors: dict[str, Door], owner: User) -> None:
-    assert doors[door]({"bandwidth_kbit": written}) == set()
-    assert Link.objects.get(interface_b__AS__useras__owner=owner).bandwidth_kbit == int(written)
-
-
-@table("door", ["form", "api", "service"])
-@table("written", ["1024", "65535"])
-def test_the_ends_of_the_port_range_belong_to_it(door: str, written: str, doors: dict[str, Door]) -> None:
-    assert doors[door]({"public_port": written}) == set()
-
-
-@table("door", ["form", "api", "service"])
-def test_two_ases_share_an_address_on_different_ports(door: str, doors: dict[str, Door]) -> None:
-    assert doors[door]({"public_ip": "198.51.100.99", "public_port": "50010"}) == set()
-
-
-@table("door", ["form", "api", "service"])
-def test_two_ases_use_the_same_port_on_different_addresses(door: str, doors: dict[str, Door]) -> None:
-    assert doors[door]({"public_ip": "198.51.100.98", "public_port": "50009"}) == set()
-
-
-@table("door", ["form", "api", "service"])
-def test_an_address_is_stored_as_it_is_usually_written(door: str, doors: dict[str, Door], owner: User) -> None:
-    assert doors[door]({"public_ip": "2001:DB8:0:0::0077"}) == set()
-    assert Interface.objects.get(AS__useras__owner=owner).public_ip == "2001:db8::77"
 
 
 # --- one number at a time: the page of an AS and PATCH --------------------------------------------------------------
@@ -307,52 +271,30 @@ ONE_NUMBER = {name: RULES[name] for name in RULES if name in AT_EVERY_DOOR and R
 
 
 @table("name", ONE_NUMBER)
-def test_the_page_of_a_link_refuses_the_same(name: str, link: Link, user_as: UserAS, owner: User) -> None:
+def test_the_page_of_a_link_and_patch_refuse_the_same(name: str, link: Link, user_as: UserAS, owner: User) -> None:
     rule = RULES[name]
     browser = Client()
     browser.force_login(owner)
     before = everything()
     data = {f"link-{link.pk}-bandwidth_kbit": rule.values["bandwidth_kbit"]}
-    response = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", data)
-    assert response.status_code == 200
-    errors = response.context["form"].errors.as_data()["bandwidth_kbit"]
-    assert [error.code for error in errors] == [rule.code]
+    shown = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", data)
+    assert shown.status_code == 200
+    (error,) = shown.context["form"].errors.as_data()["bandwidth_kbit"]
+    answer = browser.patch(f"/api/v1/links/{link.pk}/", rule.values, content_type="application/json")
+    assert answer.status_code == 400
+    assert error.code == answer.json()["code"] == rule.code
+    assert error.messages == [answer.json()["message"]]
     if rule.text:
-        assert errors[0].messages == [rule.text]
+        assert error.messages == [rule.text]
     assert everything() == before
 
 
-@table("name", ONE_NUMBER)
-def test_patching_a_link_refuses_the_same(name: str, link: Link, owner: User) -> None:
-    rule = RULES[name]
-    script = Client()
-    script.force_login(owner)
-    before = everything()
-    response = script.patch(f"/api/v1/links/{link.pk}/", rule.values, content_type="application/json")
-    assert response.status_code == 400
-    assert response.json()["code"] == rule.code
-    if rule.text:
-        assert response.json()["message"] == rule.text
-    assert everything() == before
-
-
-@table("sent", [1.5, True, [500], {"kbit": 500}, "1e3", None, 2**63, -1])
+@table("sent", [1.5, True, [500], {"kbit": 500}, None, 2**63])
 def test_json_values_that_are_no_bandwidth(sent: object, link: Link, owner: User) -> None:
     script = Client()
     script.force_login(owner)
     response = script.patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": sent}, content_type="application/json")
     assert response.status_code == 400
     assert response.json()["code"].startswith("bandwidth_")
-    link.refresh_from_db()
-    assert link.bandwidth_kbit == 1000
-
-
-@table(
-    ("kbit_value", "code"), [(-1, "bandwidth_negative"), (1001, "bandwidth_too_high"), (2**63, "bandwidth_too_high")]
-)
-def test_the_service_of_one_number_refuses_the_same(kbit_value: int, code: str, link: Link, owner: User) -> None:
-    with pytest.raises(FieldRuleError) as refused:
-        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit_value, actor=owner)
-    assert (refused.value.code, refused.value.field) == (code, "bandwidth_kbit")
     link.refresh_from_db()
     assert link.bandwidth_kbit == 1000

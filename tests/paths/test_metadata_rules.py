@@ -39,7 +39,6 @@ def test_nothing_said_is_nothing_stored(text: str) -> None:
 # By the text, what the sentence names: the place, and what may stand there.
 REFUSED = {
     '{"Note" "x"}': "not JSON: see line 1, column 9",
-    '{"Note": ': "not JSON: see line 1, column 10",
     '{"Geo": {"1": {"Latitude": NaN}}}': "has NaN",
     "[1]": "[1] is not an object",
     '{"Note": ' + "[" * 100_000: "too many levels of brackets",
@@ -47,7 +46,6 @@ REFUSED = {
     '{"Linktype": {"1": "direct"}}': '"Linktype" is none of Latency, Bandwidth, Geo, LinkType, Hops, Note',
     '{"Bandwidth": {"4095": {"Inter": 1}}}': 'Bandwidth: "4095" is not an interface id from 1 to 4094',
     '{"Bandwidth": {"1": {"Intra": {"02": 1}}}}': 'Bandwidth, 1, Intra: "02" is not an interface id from 1 to 4094',
-    '{"Bandwidth": {"1": {"Inter": "500"}}}': 'Bandwidth, 1, Inter: "500" is not a whole number',
     '{"Bandwidth": {"1": {"Inter": 1.0}}}': "1.0 is not a whole number from 0 to 18446744073709551615",
     '{"Hops": {"1": {"Intra": {"2": 4294967296}}}}': "Hops, 1, Intra, 2: 4294967296 is not a whole number from 0 to",
     '{"Hops": {"1": {"Intra": {"2": true}}}}': "true is not a whole number",

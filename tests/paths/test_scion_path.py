@@ -60,8 +60,7 @@ def sequence(n: int) -> str:
     [
         SEQUENCE,
         SEQUENCE.replace("#0,1", "#1").replace("#1,0", "#1"),
-        SEQUENCE.replace("17-ffaa:1:1", "17-FFAA_1_01"),
-        f"\n  {SEQUENCE}\r\n",
+        f"\n  {SEQUENCE.replace('17-ffaa:1:1', '17-FFAA_1_01')}\r\n",
         "17-ffaa:1:1 1>21 17-ffaa:0:1107 11>1 17-ffaa:0:1101",
         HUMAN,
         json.dumps(DOCUMENT, indent=2),
@@ -94,7 +93,6 @@ PADDING = MAX_BYTES - len(SEQUENCE)
             "path_hops",
             "Path 1 has 65 hops, more than 64",
         ),
-        (document(hops=hops_of(2)), document(hops=[]), "path_hops", "no link between two ASes"),
         ("64-1#1 65535-4294967295#1", "64-1#1 64-4294967296#1", "path_invalid", "Path 1, hop 2, character 8: "),
         ("64-1#1 65535-1:0:0#1", "64-1#1 65536-1:0:0#1", "path_invalid", "the ISD from 1 to 65535"),
         ("64-1#65535 64-2#1", "64-1#65536 64-2#1", "path_invalid", "hop 1, character 1: interface 65536 is outside 1"),
@@ -121,10 +119,8 @@ def refused(text: str, code: str, words: str) -> None:
         ('{"paths": [', "path_not_json", "see line 1, column 12"),
         ('{"a":' + "[" * 60_000, "path_not_json", "The list of paths "),  # whose levels Python 3.14 reads
         ('{"paths": {}, "x": ' + "9" * 5000 + "}", "path_not_json", "thousands of digits"),
-        ('{"paths": 7}', "path_invalid", '"paths" is not a list'),
         ('{"paths": [7]}', "path_invalid", "Path 1 is not an object"),
         (document(hops=HOPS[:3]), "path_invalid", "two interfaces for each link"),
-        (document(hops=[HOPS[0], {"interface": "21", "isd_as": "17-1"}]), "path_invalid", "Path 1, hop 2: "),
         (document(hops=[HOPS[0], HOPS[1], HOPS[3], HOPS[3]]), "path_invalid", "hop 2: 17-ffaa:0:1107#21 and"),
         (f"{SEQUENCE}\n17-ffaa:1:1#0,1 0+ 17-1#1", "path_invalid", 'Path 2, hop 2, character 17: "0+" is not a hop'),
         ("17-1#1 17-2#1 17-3#1", "path_invalid", 'hop 2, character 8: "17-2#1" has one interface of two'),
@@ -132,7 +128,6 @@ def refused(text: str, code: str, words: str) -> None:
         ("17-1 1>2 17-2 3>4", "path_invalid", 'hop 3, character 15: "3>4" is not followed by an AS'),
         ("17-1 1-2 17-2 3>4 17-3", "path_invalid", '"1-2" is not a pair of interfaces. Write it as 1>21.'),
         (HUMAN.replace("]", ""), "path_invalid", '"]" is missing'),
-        (f"{'x' * 50} 17-1#1", "path_invalid", f'"{"x" * 37}..." is not a hop'),
     ],
 )
 def test_an_error_says_where_and_what_would_be_right(text: str, code: str, words: str) -> None:
@@ -172,31 +167,11 @@ def test_a_traceroute_is_bounded_too(text: str, code: str, words: str) -> None:
     assert (found.value.code, words in found.value.message) == (code, True), found.value.message
 
 
-PIECES = [
-    "17-ffaa:1:1",
-    "#",
-    "0",
-    "1",
-    ",",
-    ">",
-    " ",
-    "\n",
-    "Hops: [",
-    "]",
-    "{",
-    '"hops"',
-    "ms",
-    "??",
-    "*",
-    "IfID=",
-    "é",
-]
+PIECES = ["17-ffaa:1:1", *"#01,> \n]{é*", "Hops: [", '"hops"', "ms", "??", "IfID="]
+KEYS = st.sampled_from(["hops", "interface", "isd_as", "interface_id", "round_trip_times"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["17-ffaa:1:1", "x"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["hops", "interface", "isd_as", "interface_id", "round_trip_times"]), inner)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner),
     max_leaves=12,
 )
 TEXTS = (

@@ -22,7 +22,7 @@ from scionlab.testbed.host import border_router_create
 from scionlab.testbed.infrastructure import infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS
-from tests.admin_pages import ADD, CHANGE, LIST, page
+from tests.admin_pages import ADD, CHANGE, page
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.site.test_admin import addresses, field_errors
@@ -83,12 +83,7 @@ def test_a_link_is_added_and_both_hosts_told_once(door: Client, core: Host, host
 
 def test_a_core_link_is_between_core_ases(door: Client, core: Host, host_a: Host) -> None:
     values = new_link(router_of(core), router_of(host_a), "core")
-    response = door.post(page(Link, ADD), values)
-    assert field_errors(response) == {
-        "type": [
-            ("core_link_needs_core_ases", "17-ffaa:0:1107 is not a core AS. Choose a provider Link instead."),
-        ]
-    }
+    assert refused(door.post(page(Link, ADD), values), "type") == ["core_link_needs_core_ases"]
     AS.objects.filter(pk=host_a.AS_id).update(is_core=True)
     assert door.post(page(Link, ADD), values).status_code == 302
     assert Link.objects.get().type == Link.Type.CORE
@@ -100,9 +95,6 @@ def test_a_core_link_is_between_core_ases(door: Client, core: Host, host_a: Host
         ({"bandwidth_kbit": "0"}, "bandwidth_kbit", "infrastructure_bandwidth"),
         ({"bandwidth_kbit": "1e3"}, "bandwidth_kbit", "bandwidth_invalid"),
         ({"bandwidth_kbit": "100000001"}, "bandwidth_kbit", "bandwidth_too_high"),
-        ({"type": "uplink"}, "type", "invalid_choice"),
-        ({"router_a": ""}, "router_a", "required"),
-        ({"router_b": "999999"}, "router_b", "invalid_choice"),
     ],
 )
 def test_a_link_that_breaks_a_rule_is_refused_beside_its_field(
@@ -116,13 +108,9 @@ def test_a_link_that_breaks_a_rule_is_refused_beside_its_field(
     assert counters.risen() == {}
 
 
-def test_an_as_is_not_linked_to_itself(door: Client, core: Host) -> None:
-    assert refused(door.post(page(Link, ADD), new_link(router_of(core), router_of(core))), "router_b") == [
-        "link_to_itself"
-    ]
-
-
 def test_ends_without_a_common_family_are_refused(door: Client, core: Host, host_a: Host) -> None:
+    itself = door.post(page(Link, ADD), new_link(router_of(core), router_of(core)))
+    assert refused(itself, "router_b") == ["link_to_itself"]
     Host.objects.filter(pk=core.pk).update(public_ipv4=None)
     Host.objects.filter(pk=host_a.pk).update(public_ipv6=None)
     response = door.post(page(Link, ADD), new_link(router_of(core), router_of(host_a)))
@@ -156,20 +144,10 @@ def test_a_further_host_comes_with_a_border_router_and_tells_nobody(door: Client
     assert (made.AS, made.public_ipv4, made.internal_ip) == (core.AS, "192.0.2.77", "10.0.0.7")
     assert (router_of(core).number, router_of(made).number) == (1, 2)
     assert made.secret != core.secret
-    assert "rack 7" in door.get(page(AS, CHANGE, core.AS.pk)).content.decode()
 
 
 def test_a_further_host_waits_until_the_first_one_is_reached(door: Client, core: Host) -> None:
-    response = door.post(page(Host, ADD), new_host(core.AS))
-    assert field_errors(response) == {
-        "AS": [
-            (
-                "internal_ip_of_other",
-                "Core has the internal IP 127.0.0.1, which other hosts cannot reach. Give it an address in the AS's "
-                "own network first.",
-            )
-        ]
-    }
+    assert refused(door.post(page(Host, ADD), new_host(core.AS)), "AS") == ["internal_ip_of_other"]
     assert door.post(page(Host, CHANGE, core.pk), addresses(core, internal_ip="10.0.0.1")).status_code == 302
     assert door.post(page(Host, ADD), new_host(core.AS)).status_code == 302
     assert core.AS.hosts.count() == 2
@@ -179,13 +157,10 @@ def test_a_further_host_waits_until_the_first_one_is_reached(door: Client, core:
     ("values", "field", "code"),
     [
         ({"public_ipv4": ""}, "public_ipv4", "address_required"),
-        ({"public_ipv4": "255.255.255.255"}, "public_ipv4", "address_refused"),
         ({"public_ipv6": "192.0.2.9"}, "public_ipv6", "address_family"),
         ({"bind_ip": "10.0.0"}, "bind_ip", "address_invalid"),
-        ({"internal_ip": ""}, "internal_ip", "address_invalid"),
         ({"internal_ip": "127.0.0.1"}, "internal_ip", "address_refused"),
         ({"internal_ip": "10.0.0.1"}, "internal_ip", "internal_ip_taken"),
-        ({"AS": ""}, "AS", "required"),
     ],
 )
 def test_a_hosts_addresses_are_judged_beside_their_fields(
@@ -208,8 +183,6 @@ def test_a_further_router_has_a_number_of_its_own_in_its_as(door: Client, core: 
     assert door.post(page(BorderRouter, ADD), {"host": core.pk}).status_code == 302
     assert counters.risen() == {}
     assert list(core.border_routers.values_list("number", flat=True)) == [1, 3]  # 2 is on the other host
-    assert "br-3" in door.get(page(BorderRouter, LIST)).content.decode()
-    assert "br-3" in door.get(page(Host, CHANGE, core.pk)).content.decode()
 
 
 def test_no_router_gets_the_control_services_port(door: Client, core: Host) -> None:
@@ -291,13 +264,6 @@ def test_a_moved_host_tells_both_ends_of_its_active_links_once(
     assert (end.public_ip, end.bind_ip) == ("192.0.2.12", "10.0.0.12")
 
 
-def test_a_bind_address_is_the_own_as_business(door: Client, core: Host, second: Host, backbone: Link) -> None:
-    counters = Counters()
-    core.refresh_from_db()
-    assert door.post(page(Host, CHANGE, core.pk), addresses(core, bind_ip="10.0.0.12")).status_code == 302
-    assert counters.risen() == {core: CONFIG, second: CONFIG}
-
-
 def test_an_address_that_no_active_link_uses_tells_nobody(
     door: Client, core: Host, backbone: Link, staff: User
 ) -> None:
@@ -316,8 +282,8 @@ def test_an_internal_address_is_told_to_the_hosts_of_the_as_once(
     door: Client, core: Host, second: Host, host_a: Host, backbone: Link
 ) -> None:
     """The first host's always, because the control service is there; another one's when a Link ends on it."""
-    core.refresh_from_db()
     counters = Counters()
+    core.refresh_from_db()
     door.post(page(Host, CHANGE, second.pk), addresses(second, internal_ip="10.0.0.8"))
     assert counters.risen() == {}
     door.post(page(Host, CHANGE, core.pk), addresses(core, internal_ip="10.0.0.2"))
@@ -337,25 +303,19 @@ def test_a_user_ass_host_needs_no_address_of_its_own(door: Client, user_as: User
     assert Host.objects.get(pk=host.pk).label == "at home"
 
 
-@table("field", ["public_ipv4", "public_ipv6"])
+@table(("field", "private"), [("public_ipv4", "10.1.2.3"), ("public_ipv6", "fd00::1")])
 def test_in_production_hosts_have_addresses_that_the_internet_reaches(
-    door: Client, core: Host, second: Host, backbone: Link, settings: Any, field: str
+    door: Client, core: Host, second: Host, settings: Any, field: str, private: str
 ) -> None:
     settings.UNDERLAY_GLOBAL_ONLY = True
     core.refresh_from_db()
     public = {"public_ipv4": "8.8.8.8", "public_ipv6": "2620:fe::fe"}
-    private = {"public_ipv4": "10.1.2.3", "public_ipv6": "fd00::1"}
-    counters, count = Counters(), Host.objects.count()
-    values = {**public, field: private[field]}
-    for response in (
-        door.post(page(Host, CHANGE, core.pk), addresses(core, **values)),
-        door.post(page(Host, ADD), new_host(core.AS, **values, internal_ip="10.0.0.9")),
-    ):
-        text = f"{private[field]} is not reachable from the internet. Use a public address, or choose the VPN."
-        assert field_errors(response) == {field: [("address_not_global", text)]}
-    assert (counters.risen(), Host.objects.count()) == ({}, count)
+    counters, values = Counters(), {**public, field: private}
+    changed = door.post(page(Host, CHANGE, core.pk), addresses(core, **values))
+    added = door.post(page(Host, ADD), new_host(core.AS, **values, internal_ip="10.0.0.9"))
+    assert refused(changed, field) == refused(added, field) == ["address_not_global"]
+    assert counters.risen() == {}
     assert door.post(page(Host, CHANGE, core.pk), addresses(core, **public)).status_code == 302
-    assert Interface.objects.get(pk=backbone.interface_a_id).public_ip == "8.8.8.8"
 
 
 def test_a_host_without_an_as_has_no_routers(staff: User) -> None:

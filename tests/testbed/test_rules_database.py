@@ -17,7 +17,6 @@ from scionlab.testbed.models import (
     ISD,
     AttachmentPoint,
     BandwidthPolicy,
-    BorderRouter,
     Host,
     Interface,
     Link,
@@ -66,7 +65,6 @@ WRITES: dict[str, Write] = {
     "ISD 0": lambda _: ISD.objects.update(isd_id=0),
     "ISD 65536": lambda _: ISD.objects.update(isd_id=65_536),
     "an AS number twice": lambda link: AS.objects.create(isd=link.interface_a.AS.isd, as_id=link.interface_a.AS.as_id),
-    "a border router number twice on one host": lambda link: BorderRouter.objects.create(host=link.interface_a.host),
     "a host id twice": lambda link: Host.objects.create(uid=link.interface_a.host.uid),
     "an email address in other letters": lambda _: User.objects.create(email="OWNER@example.org"),
 }

@@ -60,17 +60,13 @@ def test_people_land_where_they_work(is_staff: bool, start: str) -> None:
 
 def test_who_has_registered_is_logged_in_with_their_time_zone(settings: Settings) -> None:
     browser = registered("new@example.org", settings)
-    select = Page(browser.get("/account/confirm/")).root.one("select", name="time_zone")
-    assert "data-browser-zone" in select.attrs, "the script offers the browser's time zone"
     refused = browser.post("/account/confirm/", FORM | {"password2": "another", "time_zone": "Asia/Tokyo"})
     select = Page(refused).root.one("select", name="time_zone")
-    assert "data-browser-zone" not in select.attrs, "what was chosen stays"
     assert [one.text for one in select.all("option") if "selected" in one.attrs] == ["Asia/Tokyo"]
     assert "_auth_user_id" not in browser.session
     assert browser.post("/account/confirm/", FORM | {"time_zone": "Asia/Tokyo"})["Location"] == "/"
     user = User.objects.get()
     assert (user.time_zone, browser.session["_auth_user_id"]) == ("Asia/Tokyo", str(user.pk))
-    assert "Your account was created, and you are logged in." in Page(browser.get("/", follow=True)).text
 
 
 def test_a_time_zone_that_does_not_exist_makes_no_account(settings: Settings) -> None:
@@ -89,11 +85,7 @@ def test_development_settings_show_the_newest_mails_and_others_none(settings: Se
             [EmailMessage(f"Mail {number}", "Open\nhttp://127.0.0.1/x/", "a@b.example", ["c@d.example"])]
         )
     assert Client().get("/mails/").status_code == 404
-    assert "Newest emails" not in Page(Client().get("/")).text
     settings.SHOW_MAILS = True
-    assert Page(Client().get("/")).root.one("a", href="/mails/").text == "Newest emails"
-    assert Page(Client().get("/account/register/sent/")).root.one("main").all("a", href="/mails/")
     shown = Page(Client().get("/mails/")).root
     assert [one.text for one in shown.one("main").all("h2")] == [f"Mail {number}" for number in range(11, 1, -1)]
     assert len(shown.all("a", href="http://127.0.0.1/x/")) == 10
-    assert "To c@d.example" in shown.text
