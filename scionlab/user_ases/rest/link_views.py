@@ -15,7 +15,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.enforcement.census import Census, attachment_points, take_census
 from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
@@ -101,15 +100,14 @@ class LinkDetailView(LinkView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.link(pk)
-        change = bodies.LinkBody(data=request.data)
-        change.is_valid(raise_exception=True)
+        change = self.sent(bodies.LinkBody)
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)), transaction.atomic():
             lock_link(pk)  # concurrent changes of the other direction are kept
             try:
                 link_update(
                     link_id=pk,
                     actor=self.person,
-                    limits=change.limits(_requested(pk)),
+                    limits=change.limits(Link.objects.get(pk=pk).requested),
                     reason=REASON,
                     **{name: value for name, value in change.validated_data.items() if name in LINK_SETTINGS},
                 )
@@ -122,10 +120,6 @@ def _as_sent(error: FieldRuleError, sent: dict[str, Any]) -> FieldRuleError:
     """The column of the direction to the user AS is also the field name for both directions."""
     is_one_way = error.field == "bandwidth_kbit" and "to_user_kbit" in sent
     return FieldRuleError(error.code, error.message, "to_user_kbit") if is_one_way else error
-
-
-def _requested(pk: int) -> Limits:
-    return Link.objects.get(pk=pk).requested
 
 
 class LinkHistoryView(LinkView):
@@ -182,9 +176,7 @@ class LinkTimedLimitsView(LinkView):
                 actor=self.person,
                 reason=wanted.validated_data["reason"] or REASON,
             )
-        location = self.request.build_absolute_uri(f"/api/v1/timed-limits/{made.pk}/")
-        headers = {"Location": location}
-        return Response(documents.TimedLimitDocument(made).data, status=status.HTTP_201_CREATED, headers=headers)
+        return self.created(f"/api/v1/timed-limits/{made.pk}/", documents.TimedLimitDocument(made).data)
 
 
 class TimedLimitDetailView(ApiView):
