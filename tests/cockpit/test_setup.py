@@ -17,7 +17,7 @@ from scionlab.delivery.models import EnrolmentToken
 from scionlab.limits.defaults import site_default_set
 from scionlab.scion_config.models import TRC
 from scionlab.testbed import selectors
-from scionlab.testbed.first_setup import core_as_set_up
+from scionlab.testbed.infrastructure import infrastructure_as_create
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthChange, Host, Link, UserAS
 from tests.cases import table
 from tests.factories import HostReceiptFactory, attach, spec
@@ -41,14 +41,8 @@ def door(staff: User) -> Client:
 
 @pytest.fixture
 def core(staff: User) -> AS:
-    return core_as_set_up(
-        isd_id=17,
-        isd_label="",
-        as_text="ffaa:0:1101",
-        label="Core",
-        public_ipv4="198.51.100.1",
-        public_ipv6=None,
-        actor=staff,
+    return infrastructure_as_create(
+        isd=17, as_text="ffaa:0:1101", label="Core", is_core=True, public_ipv4="198.51.100.1", actor=staff
     )
 
 

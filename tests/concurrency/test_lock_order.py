@@ -550,15 +550,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "attachment_point_create": lambda w: (
         lambda: infrastructure.attachment_point_create(as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24")
     ),
-    "core_as_set_up": lambda w: (
-        lambda: first_setup.core_as_set_up(
-            isd_id=17,
-            isd_label="",
-            as_text="ffaa:0:1201",
-            label="",
-            public_ipv4="192.0.2.40",
-            public_ipv6=None,
-            actor=w.boss,
+    "infrastructure_as_create": lambda w: (
+        lambda: infrastructure.infrastructure_as_create(
+            isd=17, as_text="ffaa:0:1201", label="", is_core=True, public_ipv4="192.0.2.40", actor=w.boss
         )
     ),
     "attachment_point_set_up": lambda w: (
@@ -637,7 +631,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
 ROOMS = {"accounts", "testbed", "delivery", "enforcement", "limits", "user_ases", "scion_config", "usage", "linktests"}
 ROOMS |= {"paths", "importer"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
+ELSEWHERE = {"ap_defaults_set", "change_notified"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
     "link_mail_ask",
