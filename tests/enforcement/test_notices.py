@@ -293,4 +293,4 @@ def test_label_with_anything_in_it_makes_no_header_and_no_markup(
     assert mail_send(mail.pk), "what looks like the place of a link is none"
     assert "{link}" in mailoutbox[0].body
     assert user_as.isd_as in mailoutbox[0].body
-    assert Limits.both(1000) == user_as.interfaces.get().link.requested
+    assert Limits.both(1000) == user_as.interfaces.get().link_as_b.requested
