@@ -48,7 +48,7 @@ def fill(vpn: VPN, ap: AttachmentPoint, owner: User) -> None:
     ases = [UserAS.objects.create(isd=ap.AS.isd, as_id=first + one, owner=owner) for one in range(MAX_CLIENTS)]
     hosts = Host.objects.bulk_create(Host(AS=as_) for as_ in ases)
     far_routers = BorderRouter.objects.bulk_create(BorderRouter(host=host, number=1, vpn=vpn) for host in hosts)
-    near_router = numbers.border_router_for(Interface(AS=ap.AS, host=ap.host), vpn)
+    near_router = numbers.border_router_for(ap.host, ap.AS_id, vpn)
     ips = [str(ip) for ip in list(ipaddress.ip_network(vpn.subnet).hosts())[1 : MAX_CLIENTS + 1]]
     made = [VPNClient(vpn=vpn, host=host, ip=ip) for host, ip in zip(hosts, ips, strict=True)]
     clients = VPNClient.objects.bulk_create(made)
