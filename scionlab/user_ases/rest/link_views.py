@@ -15,6 +15,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.enforcement.census import Census, attachment_points, take_census
 from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
@@ -107,7 +108,7 @@ class LinkDetailView(LinkView):
                 link_update(
                     link_id=pk,
                     actor=self.person,
-                    limits=change.limits(Link.objects.get(pk=pk).requested),
+                    limits=change.limits(_requested(pk)),
                     reason=REASON,
                     **{name: value for name, value in change.validated_data.items() if name in LINK_SETTINGS},
                 )
@@ -120,6 +121,10 @@ def _as_sent(error: FieldRuleError, sent: dict[str, Any]) -> FieldRuleError:
     """The column of the direction to the user AS is also the field name for both directions."""
     is_one_way = error.field == "bandwidth_kbit" and "to_user_kbit" in sent
     return FieldRuleError(error.code, error.message, "to_user_kbit") if is_one_way else error
+
+
+def _requested(pk: int) -> Limits:
+    return Link.objects.get(pk=pk).requested
 
 
 class LinkHistoryView(LinkView):
