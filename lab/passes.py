@@ -75,18 +75,13 @@ def _measured() -> dict[str, Passed]:
     from django.test import Client  # noqa: PLC0415
 
     from scionlab.accounts.models import User  # noqa: PLC0415
-    from scionlab.testbed.infrastructure import (  # noqa: PLC0415
-        attachment_point_create,
-        infrastructure_as_create,
-        isd_create,
-    )
+    from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create  # noqa: PLC0415
     from scionlab.testbed.models import Link, UserAS  # noqa: PLC0415
     from scionlab.user_ases.attachments import AttachmentSpec  # noqa: PLC0415
     from scionlab.user_ases.user_as import user_as_create  # noqa: PLC0415
 
     call_command("migrate", verbosity=0)
     owner = User.objects.create_user("owner@example.org", "of-the-figures-17")
-    isd_create(isd_id=17, label="Switzerland")
     as_ = infrastructure_as_create(
         isd=17, as_text="ffaa:0:1107", label="ETHZ-AP", is_core=False, public_ipv4="192.0.2.7", public_ipv6=None
     )

@@ -46,7 +46,7 @@ from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.limits.uplink import site_cost_set, uplink_set
 from scionlab.platform.notation.isd_as import parse_as_id
-from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, AttachmentPoint, Host, Link, UserAS
 from scionlab.user_ases.attachments import AttachmentSpec
@@ -200,8 +200,6 @@ def seed_demo() -> None:
         return
     for email, password, name, is_admin in USERS:
         User.objects.create_user(email, password, full_name=name, is_staff=is_admin, is_superuser=is_admin)
-    for isd, label in ISDS.items():
-        isd_create(isd_id=isd, label=label)
     for demo in INFRASTRUCTURE:
         _infrastructure(demo)
     for a, b, link_type in INFRASTRUCTURE_LINKS:
@@ -257,6 +255,7 @@ def _user(role: str) -> User:
 def _infrastructure(demo: DemoAS) -> None:
     as_ = infrastructure_as_create(
         isd=demo.isd,
+        isd_label=ISDS[demo.isd],
         as_text=demo.as_text,
         label=demo.label,
         is_core=demo.is_core,

@@ -110,7 +110,7 @@ def people(ases: int, points: int = POINTS) -> None:
             attach(ap_host, made, hosts, [owners[number // ASES_EACH].pk for number in numbers])
             _say_enforced(ap_host)
     mine = UserAS.objects.filter(owner=owners[0]).order_by("as_id")[0]
-    link = mine.interfaces.get().link
+    link = mine.interfaces.get().link_as_b
     seed_usage(UserAS.objects.filter(owner=owners[0]).values_list("pk", flat=True), now=timezone.now())
     print(json.dumps({
         "owner": _session(owners[0]), "staff": _session(staff), "user_as": mine.pk, "link": link.pk,

@@ -45,9 +45,7 @@ class TokenView(ApiView):
         is_public=True,
     )
     def post(self, request: Request) -> Response:
-        credentials = CredentialsBody(data=request.data)
-        credentials.is_valid(raise_exception=True)
-        given = credentials.validated_data
+        given = self.sent(CredentialsBody).validated_data
         # Django's request: the login guard marks it, and responds 429 (scionlab.platform.login_guard).
         user = authenticate(request._request, username=given["email"], password=given["password"])
         if user is None:
@@ -82,12 +80,11 @@ class ProfileView(ApiView):
         examples={"Time zone and emails": {"time_zone": "Europe/Zurich", "mail_opt_outs": ["enforced"]}},
     )
     def patch(self, request: Request) -> Response:
-        change = ProfileBody(data=request.data)
-        change.is_valid(raise_exception=True)
+        wanted = self.sent(ProfileBody).validated_data
         with self.changing(lambda: lock_user(self.person.pk), self.document), transaction.atomic():
             now = lock_user(self.person.pk)
             values = {name: getattr(now, name) for name in ("full_name", "time_zone", "mail_opt_outs")}
-            profile_update(user_id=now.pk, **values | change.validated_data)
+            profile_update(user_id=now.pk, **values | wanted)
         return Response(self.document())
 
 
@@ -113,13 +110,11 @@ class TokenListView(ApiView):
         return self.once(self._create, is_secret=True)
 
     def _create(self) -> Response:
-        wanted = ApiTokenBody(data=self.request.data)
-        wanted.is_valid(raise_exception=True)
+        wanted = self.sent(ApiTokenBody).validated_data
         made_by = self.request.auth if isinstance(self.request.auth, ApiToken) else None
-        issued = api_token_create(user_id=self.person.pk, made_by=made_by, **wanted.validated_data)
+        issued = api_token_create(user_id=self.person.pk, made_by=made_by, **wanted)
         document = {**ApiTokenDocument(issued.token).data, "token": issued.text}
-        location = self.request.build_absolute_uri(f"/api/v1/tokens/{issued.token.pk}/")
-        return Response(document, status=status.HTTP_201_CREATED, headers={"Location": location})
+        return self.created(f"/api/v1/tokens/{issued.token.pk}/", document)
 
 
 class TokenDetailView(ApiView):

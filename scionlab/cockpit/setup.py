@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
-from bandwidth_config import RuleError, format_kbit
+from bandwidth_config import format_kbit
 from scionlab.cockpit.setup_forms import AttachmentPointForm, CoreForm, SetupForm, SiteDefaultForm
 from scionlab.delivery.enrolment import IssuedToken, enrol_command, enrolment_token_create
 from scionlab.delivery.models import EnrolmentToken
@@ -129,12 +129,10 @@ def setup(request: PageRequest) -> HttpResponse:
         messages.warning(request, "Nothing was changed: this step is already done, or another one comes first.")
         return redirect("cockpit_setup")
     if form.is_valid():
-        try:
+        with form.refusing():
             messages.success(request, form.carry_out(request.user))
             following = {DEFAULT: f"?step={CORE}"}.get(name, "")
             return redirect(reverse("cockpit_setup") + following)
-        except RuleError as exc:
-            form.refuse(exc)
     return _page(request, site, form, current=name)
 
 

@@ -9,14 +9,13 @@ from django import forms
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
-from scionlab.accounts.pages.account_forms import RulesForm
 from scionlab.limits.defaults import site_default_set
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.platform.notation.isd_as import MAX_ISD, format_as_id, parse_as_id
-from scionlab.testbed.first_setup import attachment_point_set_up, core_as_set_up
-from scionlab.testbed.infrastructure import check_infrastructure_as_id, check_isd_id
+from scionlab.testbed.first_setup import attachment_point_set_up
+from scionlab.testbed.infrastructure import check_infrastructure_as_id, check_isd_id, infrastructure_as_create
 from scionlab.testbed.models import AS
-from scionlab.web.pages.forms import RuleField, text_input
+from scionlab.web.pages.forms import RuleField, RulesForm, text_input
 
 _LABEL = "Optional. Shown beside the ISD-AS."
 
@@ -86,7 +85,8 @@ class CoreForm(_StepForm):
     public_ipv6 = _address("IPv6", "2001:db8::1")
 
     def carry_out(self, actor: User) -> str:
-        as_ = core_as_set_up(**self.cleaned_data, actor=actor)
+        values = {**self.cleaned_data}
+        as_ = infrastructure_as_create(isd=values.pop("isd_id"), **values, is_core=True, actor=actor)
         return f"Core AS {as_} was created, with a host, a border router and its keys."
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from rest_framework import serializers
 
@@ -17,14 +17,13 @@ from scionlab.enforcement.counters import Kept
 
 
 class DirectionUsage(Kept, kw_only=True):
-    """Counters are the totals of the period, `rated_bytes` the part within the `covered_s` with a
-    known rate. `limit_kbit` is the mean limit, `backlog_bytes` the highest backlog. `at_limit_s`: with at least 95 % of
-    the limit; for a blocked link, while it dropped."""
+    """Counters are the totals of the period, `rated_bytes` the part within the `covered_s` with a known rate.
+    `at_limit_s`: for a blocked link, while it dropped."""
 
-    covered_s: float
-    limit_kbit: int
-    backlog_bytes: int
-    at_limit_s: float
+    covered_s: Annotated[float, "Measured time."]
+    limit_kbit: Annotated[int, "Mean limit."]
+    backlog_bytes: Annotated[int, "Highest queue backlog."]
+    at_limit_s: Annotated[float, "Time with at least 95 % of the limit in use."]
     rated_bytes: int | None = None  # None: all of them
 
     @property

@@ -39,14 +39,6 @@ logger = logging.getLogger(__name__)
 PAST_GRACE = timedelta(seconds=60)
 
 
-class TimedOverlapError(FieldRuleError):
-    """`other` is the timed limit that overlaps."""
-
-    def __init__(self, message: str, other: TimedLimit) -> None:
-        super().__init__("timed_overlap", message, "begins_at")
-        self.other = other
-
-
 @transaction.atomic
 def timed_limit_create(
     *,
@@ -62,7 +54,7 @@ def timed_limit_create(
     `ends_at`: the chosen end, None if a duration was chosen. It is kept even if the form was open for a while: the last
     step is shortened. L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`,
     `timed_inactive`, `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`,
-    `bandwidth_too_high`, `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
+    `timed_overlap`, `bandwidth_too_high`, `bandwidth_negative`), `Link.DoesNotExist`.
     """
     changes = Changes()
     link = locked_link(link_id, changes)
@@ -187,7 +179,7 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
             f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
             f"link: {other.describe()}. Cancel that one, or choose another time."
         )
-        raise TimedOverlapError(text, other)
+        raise FieldRuleError("timed_overlap", text, "begins_at")
     if present.count() >= MAX_TIMED_PER_LINK:
         text = (
             f"This link has {MAX_TIMED_PER_LINK} running or scheduled temporary limits, which is the maximum. "

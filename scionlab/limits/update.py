@@ -66,7 +66,7 @@ def link_update(
         changes.note(link.pk, before, view_of(link))
         note_change(link.interface_b.AS_id, actor=actor)
     changes.carry_out(actor=actor)
-    return _fresh(link)
+    return selectors.with_relations(Link.objects.filter(pk=link.pk)).get()  # with the versions that were stored
 
 
 def links_set_bandwidth(links: Iterable[Link], bandwidth_kbit: int, *, actor: User | None, changes: Changes) -> None:
@@ -150,8 +150,3 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
         return
     for error in limit_errors(old, new, selectors.maximum_in_force(link)):
         raise error
-
-
-def _fresh(link: Link) -> Link:
-    """With the versions that `carry_out` stored."""
-    return selectors.with_relations(Link.objects.filter(pk=link.pk)).get()

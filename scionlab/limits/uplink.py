@@ -9,7 +9,6 @@ import logging
 from decimal import Decimal
 
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 
 from scionlab.accounts.models import User
@@ -46,13 +45,5 @@ def site_cost_set(*, cost_per_gb: Decimal | None, currency: str, actor: User) ->
 
 
 def _note(obj: AttachmentPoint | BandwidthPolicy, actor: User, message: str) -> None:
-    kind = ContentType.objects.get_for_model(obj)
-    LogEntry.objects.create(
-        user=actor,
-        content_type=kind,
-        object_id=str(obj.pk),
-        object_repr=str(obj)[:200],
-        action_flag=CHANGE,
-        change_message=message,
-    )
+    LogEntry.objects.log_actions(actor.pk, [obj], CHANGE, message)
     logger.info("uplink.set object=%s message=%r actor=%s", obj.pk, message, actor.pk)

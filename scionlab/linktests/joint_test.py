@@ -20,7 +20,6 @@ from scionlab.accounts.locks import lock_user
 from scionlab.accounts.models import User
 from scionlab.limits.locked import locked_links
 from scionlab.limits.retirement import retire_at
-from scionlab.limits.timed_limit import TimedOverlapError
 from scionlab.linktests.joint_plan import TOOL, Part, read_seconds, stages_of
 from scionlab.linktests.link_test import (
     ARMED_AHEAD,
@@ -65,8 +64,8 @@ def joint_test_create(
 
     `seconds`: for each direction of a part. Permissions are checked for each Link; each part counts as a test of the
     day, all together as one pending test. L of each attachment point's host rises once. Raises `FieldRuleError`
-    (`joint_seconds`, `joint_few`, `joint_lanes`, those of `link_test_create`), `TimedOverlapError` if a timed limit
-    overlaps, `SlotTakenError` with the next time at which all Links are free, `UserAS.DoesNotExist`.
+    (`joint_seconds`, `joint_few`, `joint_lanes`, `timed_overlap`, those of `link_test_create`), `SlotTakenError` with
+    the next time at which all Links are free, `UserAS.DoesNotExist`.
     """
     seconds = read_seconds(seconds)
     user_as = UserAS.objects.get(pk=user_as_id)
@@ -158,7 +157,7 @@ def _refuse_temporary_limits(links: list[Link], joint: JointTest) -> None:
             f"The link to {where} has a temporary limit at that time: {other.describe()}. Cancel that one, or choose "
             "another time."
         )
-        raise TimedOverlapError(text, other)
+        raise FieldRuleError("timed_overlap", text, "begins_at")
 
 
 def _distinct(ap_of: ApOf) -> list[AttachmentPoint]:

@@ -63,22 +63,17 @@ def _as_id(text: str) -> int:
     return as_id
 
 
-class ASForm(ReasonForm):
-    """Only label and role of an AS can be changed here."""
+def _address(label: str, help_text: str = "") -> forms.CharField:
+    return forms.CharField(label=label, required=False, max_length=64, empty_value=None, help_text=help_text)
 
 
 class NewASForm(ReasonForm):
     """A new AS is created with its host."""
 
     as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
-    public_ipv4 = forms.CharField(label="Public IPv4 of the first host", required=False, max_length=64)
-    public_ipv6 = forms.CharField(label="Public IPv6 of the first host", required=False, max_length=64)
-    bind_ip = forms.CharField(
-        label="Bind IP",
-        required=False,
-        max_length=64,
-        help_text="Local address if the host is behind NAT.",
-    )
+    public_ipv4 = _address("Public IPv4 of the first host")
+    public_ipv6 = _address("Public IPv6 of the first host")
+    bind_ip = _address("Bind IP", help_text="Local address if the host is behind NAT.")
 
 
 class KindFilter(ChoiceFilter):
@@ -93,7 +88,7 @@ class KindFilter(ChoiceFilter):
 
 @admin.register(AS)
 class ASAdmin(FoundByAs, ServiceAdmin):
-    form = ASForm
+    form = ReasonForm
     add_form = NewASForm
     list_display = ["isd_as", "label", "kind", marked("is_core", "core"), "hosts", "links"]
     list_filter = [KindFilter, "isd", "is_core"]
@@ -122,29 +117,12 @@ class ASAdmin(FoundByAs, ServiceAdmin):
         return super().has_delete_permission(request, obj) and getattr(obj, "useras", None) is None
 
     def save_model(self, request: HttpRequest, obj: AS, form: Any, change: bool) -> None:
-        values = form.cleaned_data
+        values = {**form.cleaned_data, "actor": actor_of(request)}
         if change:
-            infrastructure.infrastructure_as_update(
-                as_id=obj.pk,
-                label=values["label"],
-                is_core=values["is_core"],
-                shown=self.shown(request),
-                actor=actor_of(request),
-                reason=values["reason"],
-            )
+            infrastructure.infrastructure_as_update(as_id=obj.pk, shown=self.shown(request), **values)
             return
-        made = infrastructure.infrastructure_as_create(
-            isd=values["isd"].isd_id,
-            as_text=format_as_id(values["as_id"]),
-            label=values["label"],
-            is_core=values["is_core"],
-            public_ipv4=values["public_ipv4"] or None,
-            public_ipv6=values["public_ipv6"] or None,
-            bind_ip=values["bind_ip"] or None,
-            actor=actor_of(request),
-            reason=values["reason"],
-        )
-        obj.pk = made.pk
+        values |= {"isd": values["isd"].isd_id, "as_text": format_as_id(values.pop("as_id"))}
+        obj.pk = infrastructure.infrastructure_as_create(**values).pk
 
     def delete_model(self, request: HttpRequest, obj: AS) -> None:
         infrastructure.infrastructure_as_delete(as_id=obj.pk, actor=actor_of(request), reason=reason_of(request))
@@ -202,13 +180,9 @@ class InterfaceAdmin(FoundByAs, ReadOnlyAdmin):
         return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
 
 
-class BorderRouterForm(ReasonForm):
-    """Only the host is selected."""
-
-
 @admin.register(BorderRouter)
 class BorderRouterAdmin(ServiceAdmin):
-    form = BorderRouterForm
+    form = ReasonForm
     list_display = ["name", linked("host"), "internal_port", "interfaces"]
     search_fields = ["host__label"]
     offers = ("add",)
@@ -227,9 +201,7 @@ class BorderRouterAdmin(ServiceAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: BorderRouter, form: Any, change: bool) -> None:
-        made = border_router_create(
-            host=form.cleaned_data["host"], actor=actor_of(request), reason=form.cleaned_data["reason"]
-        )
+        made = border_router_create(**form.cleaned_data, actor=actor_of(request))
         obj.pk, obj.number = made.pk, made.number
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
@@ -265,14 +237,7 @@ class VPNAdmin(ServiceAdmin):
 
     def save_model(self, request: HttpRequest, obj: VPN, form: Any, change: bool) -> None:
         if not change:
-            values = form.cleaned_data
-            made = infrastructure.vpn_create(
-                host=values["host"],
-                subnet=values["subnet"],
-                server_port=values["server_port"],
-                actor=actor_of(request),
-                reason=values["reason"],
-            )
+            made = infrastructure.vpn_create(**form.cleaned_data, actor=actor_of(request))
             obj.pk, obj.server_ip = made.pk, made.server_ip
 
     def delete_model(self, request: HttpRequest, obj: VPN) -> None:

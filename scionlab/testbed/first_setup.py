@@ -1,38 +1,13 @@
-"""Setup of an empty testbed, each step atomic, for the setup page."""
+"""The step of the setup page that makes several things, whole or not at all."""
 
 from __future__ import annotations
 
 from django.db import transaction
 
 from scionlab.accounts.models import User
-from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
-from scionlab.testbed.models import AS, ISD, AttachmentPoint, Link
-
-
-@transaction.atomic
-def core_as_set_up(
-    *,
-    isd_id: int,
-    isd_label: str,
-    as_text: str,
-    label: str,
-    public_ipv4: str | None,
-    public_ipv6: str | None,
-    actor: User,
-) -> AS:
-    """Create a core AS, and its ISD if new. Raises as `infrastructure_as_create`."""
-    if not ISD.objects.filter(isd_id=isd_id).exists():
-        isd_create(isd_id=isd_id, label=isd_label)
-    return infrastructure_as_create(
-        isd=isd_id,
-        as_text=as_text,
-        label=label,
-        is_core=True,
-        public_ipv4=public_ipv4,
-        public_ipv6=public_ipv6,
-        actor=actor,
-    )
+from scionlab.testbed.models import AS, AttachmentPoint, Link
 
 
 @transaction.atomic

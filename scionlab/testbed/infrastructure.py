@@ -26,16 +26,6 @@ from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.web.pages.stale_pages import Values, last_admin_change, refuse_stale
 
 
-@transaction.atomic
-def isd_create(*, isd_id: int, label: str = "") -> ISD:
-    """Raises `RuleError` (`isd_range`, `isd_taken`)."""
-    check_isd_id(isd_id)
-    isd, created = ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
-    if not created:
-        raise RuleError("isd_taken", f"ISD {isd_id} already exists. Use it, or choose another number.")
-    return isd
-
-
 def check_isd_id(isd_id: int) -> None:
     """Raises `RuleError` (`isd_range`)."""
     if not 1 <= isd_id <= MAX_ISD:
@@ -64,12 +54,14 @@ def infrastructure_as_create(
     public_ipv6: str | None = None,
     bind_ip: str | None = None,
     internal_ip: str = "127.0.0.1",
+    isd_label: str = "",
     actor: User | None = None,
     reason: str = "",
 ) -> AS:
-    """Create an AS with one host, one border router, and keys; `as_text` like `ffaa:0:1107`. Creates a missing ISD; a
-    core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`,
-    `isd_range`, `address_required`, and those of `check_underlay_address` and `isd_ensure`."""
+    """Create an AS with one host, one border router, and keys; `as_text` like `ffaa:0:1107`. Creates a missing ISD,
+    named `isd_label`; a core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`,
+    `as_id_for_users`, `as_id_taken`, `isd_range`, `address_required`, and those of `check_underlay_address` and
+    `isd_ensure`."""
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
@@ -79,7 +71,7 @@ def infrastructure_as_create(
     if taken is not None:
         raise RuleError("as_id_taken", f"{format_as_id(as_id)} already exists as {taken}. Choose another id.")
     check_isd_id(isd)
-    home, _ = ISD.objects.get_or_create(isd_id=isd)
+    home, _ = ISD.objects.get_or_create(isd_id=isd, defaults={"label": isd_label})
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)

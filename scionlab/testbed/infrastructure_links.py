@@ -123,16 +123,12 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
 
 def _router_of(as_: AS, router: BorderRouter | None, field: str) -> BorderRouter:
     """The border router on which the Link ends, with its host read under the AS's lock."""
-    routers = BorderRouter.objects.select_related("host").filter(host__AS=as_, vpn=None)
     if router is None:
-        host = first_host(as_)
-        found = routers.filter(host=host).order_by("number").first()
-        number = numbers.free_border_router_number
-        return found or BorderRouter.objects.create(host=host, number=number(as_.pk))
-    chosen = routers.filter(pk=router.pk).first()
+        return numbers.border_router_for(first_host(as_), as_.pk)
     if router.vpn_id is not None:
         text = f"{router} is reserved for Links over {router.vpn}. Choose another border router."
         raise FieldRuleError("router_of_vpn", text, field)
+    chosen = BorderRouter.objects.select_related("host").filter(host__AS=as_, vpn=None, pk=router.pk).first()
     if chosen is None:
         raise FieldRuleError("router_elsewhere", f"{router} is not in {as_}. Choose a border router there.", field)
     return chosen

@@ -86,21 +86,14 @@ def socket_of(spec: AttachmentSpec, installation_type: str) -> tuple[object, ...
 
 
 def public_address(spec: AttachmentSpec) -> str | None:
-    """Public address, normalized; None over the VPN, or if invalid."""
-    if spec.use_vpn or not spec.public_ip or not _is_storable_port(spec.public_port):
+    """Public address, normalized; None over the VPN, or if it or its port is invalid."""
+    if spec.use_vpn or not spec.public_ip:
         return None
     try:
+        check_port(spec.public_port)
         return str(check_underlay_address(spec.public_ip))
     except RuleError:
         return None
-
-
-def _is_storable_port(port: int) -> bool:
-    try:
-        check_port(port)
-    except RuleError:
-        return False
-    return True
 
 
 def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:

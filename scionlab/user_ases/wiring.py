@@ -131,7 +131,7 @@ def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: in
     with at_field("attachment_point_id", index):
         for end in (near, far):
             if end.border_router_id is None or end.border_router.vpn != vpn:
-                end.border_router = numbers.border_router_for(end, vpn)
+                end.border_router = numbers.border_router_for(end.host, end.AS_id, vpn)
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:

@@ -539,8 +539,13 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "attachment_point_create": lambda w: partial(
         infrastructure.attachment_point_create, as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24"
     ),
-    "core_as_set_up": lambda w: partial(
-        first_setup.core_as_set_up, isd_id=17, isd_label="", as_text="ffaa:0:1201", **OF_A_NEW_AS, actor=w.boss
+    "infrastructure_as_create": lambda w: partial(
+        infrastructure.infrastructure_as_create,
+        isd=17,
+        as_text="ffaa:0:1201",
+        is_core=True,
+        **OF_A_NEW_AS,
+        actor=w.boss,
     ),
     "attachment_point_set_up": lambda w: partial(
         first_setup.attachment_point_set_up,
@@ -616,7 +621,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
 ROOMS = {"accounts", "testbed", "delivery", "enforcement", "limits", "user_ases", "scion_config", "usage", "linktests"}
 ROOMS |= {"paths", "importer"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"ap_defaults_set", "change_notified", "isd_create", "infrastructure_as_create"}
+ELSEWHERE = {"ap_defaults_set", "change_notified"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute", "_move", "ensure_ahead", "drop_before"}
 ADDED_ONLY = {
     "link_mail_ask",

@@ -10,7 +10,7 @@ import pytest
 from bandwidth_config import RuleError, generate_link_info
 from lab import seed
 from scionlab.accounts.models import User
-from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.testbed.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.testbed.infrastructure_links import infrastructure_link_create
 from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS
 from tests.cases import table
@@ -101,12 +101,6 @@ def test_an_infrastructure_as_that_breaks_a_rule_is_not_made(as_text: str, value
         make(as_text, **{"public_ipv4": "192.0.2.2", **values})
     assert caught.value.code == code
     assert (AS.objects.count(), ISD.objects.count(), Host.objects.count()) == (1, 1, 1)
-
-
-def test_an_isd_is_made_once() -> None:
-    isd_create(isd_id=17, label="Switzerland")
-    with pytest.raises(RuleError, match="ISD 17 already exists"):
-        isd_create(isd_id=17)
 
 
 def test_an_attachment_point_gives_its_default_from_the_start() -> None:

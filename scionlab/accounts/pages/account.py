@@ -221,12 +221,9 @@ def email_change_page(request: PageRequest) -> HttpResponse:
     typed = taken_back(request) or QueryDict()
     form = NewEmailForm(request.POST or None, initial={"email": typed.get("email", "")})
     if request.method == "POST" and form.is_valid() and _is_own_password(request, form):
-        try:
+        with form.refusing():
             email, network = form.cleaned_data["email"], client_network(request)
             link_mail_ask(purpose=Purpose.EMAIL, email=email, network=network, user=request.user)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             messages.success(
                 request, f"We emailed a confirmation link to {email}. Your email address changes when you open it."
             )
@@ -251,7 +248,7 @@ def api_tokens(request: PageRequest) -> HttpResponse:
     form, issued = TokenForm(request.POST or taken_back(request)), None
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
-        try:
+        with form.refusing():
             issued = api_token_create(
                 user_id=request.user.pk,
                 name=data["name"],
@@ -259,8 +256,6 @@ def api_tokens(request: PageRequest) -> HttpResponse:
                 expires_at=form.expires_at,
             )
             form = TokenForm()
-        except RuleError as exc:
-            form.refuse(exc)
     tokens = ApiToken.objects.filter(user=request.user).select_related("made_by")
     more: dict[str, Any] = {"issued": issued, "tokens": tokens, "most": MAX_TOKENS, "site": settings.SITE_URL}
     return _show(request, "tokens", "tokens", form=form, **more)

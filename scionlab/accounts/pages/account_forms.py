@@ -15,13 +15,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_variables
 
-from bandwidth_config import RuleError
 from scionlab.accounts.account import account_create, link_mail_ask
 from scionlab.accounts.models import Mail, MailKind, User
 from scionlab.accounts.models.user import time_zone_names, validate_time_zone
 from scionlab.platform.client_address import client_network
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
+from scionlab.web.pages.forms import RulesForm
 
 if TYPE_CHECKING:  # generic for the type checker only
     _SetPasswordForm = SetPasswordForm[User]
@@ -43,14 +42,6 @@ def _email(label: str = "Email address") -> forms.EmailField:
             "invalid": "This is not an email address. Enter one like name@example.org.",
         },
     )
-
-
-class RulesForm(forms.Form):
-    """A form that can show an error of the service."""
-
-    def refuse(self, error: RuleError) -> None:
-        name = error.field if isinstance(error, FieldRuleError) and error.field in self.fields else None
-        self.add_error(name, forms.ValidationError(error.message, code=error.code))
 
 
 class EmailForm(RulesForm):

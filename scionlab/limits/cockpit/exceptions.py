@@ -74,11 +74,8 @@ def exceptions(request: PageRequest) -> HttpResponse:
     is_sent = request.method == "POST"
     form = GrantForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user))
     if is_sent and form.is_valid():
-        try:
+        with form.refusing():
             made = exception_grant(actor=request.user, **form.cleaned_data)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             messages.success(
                 request, f"Granted: {made.of} may have up to {format_kbit(made.maximum_kbit)} within a minute."
             )

@@ -12,7 +12,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.limits.exceptions import exception_change, exception_grant
 from scionlab.limits.models import MaximumException
@@ -64,11 +63,8 @@ def group(request: PageRequest, pk: int | None = None) -> HttpResponse:
     is_sent = request.method == "POST"
     form = GroupForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user), of=of)
     if is_sent and form.is_valid():
-        try:
+        with form.refusing():
             _save(form.cleaned_data, pk, request.user)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             messages.success(request, "Saved. Members can set limits up to the maximum within a minute.")
             return redirect("cockpit_exceptions")
     problems = list(problems_of(form, "")) if is_sent else []

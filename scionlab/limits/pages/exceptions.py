@@ -12,7 +12,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from bandwidth_config import RuleError
 from scionlab.limits.exceptions import exception_request
 from scionlab.limits.pages.link import link_or_404
 from scionlab.platform.clock import database_now
@@ -20,13 +19,13 @@ from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time, zone_of
 from scionlab.testbed import selectors
 from scionlab.web.pages.common import gone_is_404
-from scionlab.web.pages.forms import RuleField, TimeInput, problems_of, text_input
+from scionlab.web.pages.forms import RuleField, RulesForm, TimeInput, problems_of, text_input
 from scionlab.web.pages.own_pages import PageRequest, own_page, taken_back
 
 _FIRST_END = timedelta(days=14)
 
 
-class ExceptionForm(forms.Form):
+class ExceptionForm(RulesForm):
     """Maximum, end, and reason. `limits.exceptions` has the bounds."""
 
     maximum_kbit = RuleField(
@@ -51,11 +50,6 @@ class ExceptionForm(forms.Form):
         )
         self.order_fields(("of", "maximum_kbit", "ends_at", "reason"))
 
-    def refuse(self, error: RuleError) -> None:
-        """Show an error of the service."""
-        name = getattr(error, "field", "")
-        self.add_error(name if name in self.fields else None, forms.ValidationError(error.message, code=error.code))
-
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
@@ -65,11 +59,8 @@ def exception_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     is_sent = request.method == "POST"
     form = ExceptionForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user))
     if is_sent and form.is_valid():
-        try:
+        with form.refusing():
             exception_request(link_id=link.pk, actor=request.user, **form.cleaned_data)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             messages.success(request, "Sent to the administrators. We will email you their answer.")
             return redirect("link_detail", pk=pk, link_id=link_id)
     context = {

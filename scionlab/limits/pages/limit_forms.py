@@ -25,7 +25,7 @@ from scionlab.platform.notation.local_time import parse_local_time, write_local_
 from scionlab.testbed.models import BandwidthPolicy, Link
 from scionlab.testbed.selectors import maximum_in_force
 from scionlab.web.pages.conflict import Conflict
-from scionlab.web.pages.forms import RuleField, TimeInput, text_input
+from scionlab.web.pages.forms import RuleField, RulesForm, TimeInput, text_input
 from scionlab.web.pages.stale_pages import Value, Values, shown_from_text, shown_to_text
 
 UNIT_HINT = "In kbit/s; you can also enter 1.5M or 10 Mbit/s."
@@ -42,9 +42,10 @@ def _written(limits: Limits) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in limits_to_values(limits).items()}
 
 
-class LimitsForm(forms.Form):
+class LimitsForm(RulesForm):
     """The regular limits of one Link. An empty second number means the same in both directions."""
 
+    rule_field = "bandwidth_kbit"
     bandwidth_kbit = _bandwidth("Bandwidth of this link [kbit/s]")
     from_user_kbit = _bandwidth(
         "Bandwidth from your AS [kbit/s]",
@@ -96,13 +97,6 @@ class LimitsForm(forms.Form):
         typed = {name: self.data.get(name) for name in self.data}  # the last value of a QueryDict, as everywhere
         self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
 
-    def refuse(self, error: RuleError) -> None:
-        """Show an error of the service."""
-        name = getattr(error, "field", "")
-        self.add_error(
-            name if name in self.fields else "bandwidth_kbit", forms.ValidationError(error.message, code=error.code)
-        )
-
 
 # --- for a time -----------------------------------------------------------------------------------------------
 
@@ -138,7 +132,7 @@ def _unit(label: str, initial: str) -> forms.ChoiceField:
     )
 
 
-class TimedForm(forms.Form):
+class TimedForm(RulesForm):
     """Timed limits of one kind; the fields of other kinds are omitted."""
 
     to_user = _bandwidth("To your AS [kbit/s]", UNIT_HINT)

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet, Subquery
 
 from bandwidth_config import Limits
+from contract.scion_files import join_address
 from scionlab.enforcement.counters import Counters
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
@@ -52,10 +53,6 @@ class TimedPanel:
         return cls(timed, plot, duration((until - now).total_seconds()), is_running)
 
     @property
-    def key(self) -> str:
-        return str(self.timed.pk)
-
-    @property
     def changes_at(self) -> datetime:
         return self.timed.ends_at if self.is_running else self.timed.begins_at
 
@@ -85,10 +82,6 @@ class LinkPanel:
     @property
     def link(self) -> Link:
         return self.status.link
-
-    @property
-    def key(self) -> str:
-        return str(self.link.pk)
 
     @property
     def running(self) -> TimedPanel | None:
@@ -172,21 +165,16 @@ class LinkPanel:
 
     @property
     def your_end(self) -> str:
-        return socket_address(self.link.interface_b.public_ip, self.link.interface_b.public_port)
+        return join_address(self.link.interface_b.public_ip, self.link.interface_b.public_port)
 
     @property
     def its_end(self) -> str:
-        return socket_address(self.link.interface_a.public_ip, self.link.interface_a.public_port)
+        return join_address(self.link.interface_a.public_ip, self.link.interface_a.public_port)
 
     @property
     def bound_to(self) -> str:
         end: Interface = self.link.interface_b
-        return socket_address(end.local_ip, end.local_port)
-
-
-def socket_address(ip: str, port: int) -> str:
-    """`[2001:db8::7]:50000`."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        return join_address(end.local_ip, end.local_port)
 
 
 def history_of(link: Link) -> QuerySet[BandwidthChange]:

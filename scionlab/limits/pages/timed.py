@@ -10,7 +10,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from bandwidth_config import RuleError
 from scionlab.enforcement.status import link_status
 from scionlab.limits.pages.consequences import local, preview_timed, takes_effect
 from scionlab.limits.pages.limit_forms import TimedForm, preset_limits
@@ -54,7 +53,7 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     form = _form(request, link, data, data.get("kind", "constant"), now)
     is_start = "start" in data and limits is None
     if is_start and form.is_valid():
-        try:
+        with form.refusing():
             made = timed_limit_create(
                 link_id=link.pk,
                 profile=form.profile,
@@ -62,9 +61,6 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
                 ends_at=form.ending(),
                 actor=request.user,
             )
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             is_later = made.begins_at > database_now()  # not `now`: it may have begun since
             when = f"from {local(made.begins_at)} on" if is_later else takes_effect(link, now=now)
             until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."

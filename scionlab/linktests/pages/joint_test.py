@@ -8,7 +8,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from bandwidth_config import RuleError
 from scionlab.limits.pages.consequences import local
 from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
@@ -38,11 +37,8 @@ def joint_test_new(request: PageRequest, pk: int) -> HttpResponse:
     typed = request.POST if is_sent else taken_back(request)
     form = JointTestForm(typed, zone=zone_of(request.user), now=now)
     if is_sent and form.is_valid():
-        try:
+        with form.refusing():
             made = joint_test_create(user_as_id=user_as.pk, actor=request.user, **form.asked)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             return redirect("joint_test", pk=pk, joint_id=made.pk)
     rows = with_parts(JointTest.objects.filter(user_as=user_as))[:SHOWN]
     context = {

@@ -10,7 +10,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from bandwidth_config import RuleError
 from contract.link_tests import WATCH
 from scionlab.limits.pages.consequences import local
 from scionlab.limits.pages.link import link_or_404
@@ -44,11 +43,8 @@ def test_new(request: PageRequest, pk: int, link_id: int, tool: str) -> HttpResp
     is_sent = request.method == "POST"
     form = form_of(tool, request.POST if is_sent else taken_back(request), zone=zone_of(request.user), now=now)
     if is_sent and form.is_valid():
-        try:
+        with form.refusing():
             made = link_test_create(link_id=link.pk, tool=tool, actor=request.user, **form.asked)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
             return redirect("link_test", pk=pk, link_id=link_id, test_id=made.pk)
     context = {
         "nav": "ases",

@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 from django import forms
 
 from contract.link_tests import MAX_WATCH_S, WATCH
-from scionlab.accounts.pages.account_forms import RulesForm
 from scionlab.linktests.joint_plan import DEFAULT_S, MAX_S, MIN_S
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time
-from scionlab.web.pages.forms import RuleField, TimeInput, text_input
+from scionlab.web.pages.forms import RuleField, RulesForm, TimeInput, text_input
 from station.tools import TOOLS, Parameter
 
 AHEAD: Final = timedelta(minutes=1)  # time to copy the command

@@ -47,13 +47,11 @@ class UserASTestsView(UserASView):
         return self.once(lambda: self._create(pk))
 
     def _create(self, pk: int) -> Response:
-        wanted = JointTestBody(data=self.request.data)
-        wanted.is_valid(raise_exception=True)
+        wanted = self.sent(JointTestBody).validated_data
         with self.changing(lambda: self._lock(pk), lambda: self.document(pk)):
-            made = joint_test_create(user_as_id=pk, actor=self.person, **wanted.validated_data)
-        location = self.request.build_absolute_uri(f"/api/v1/joint-tests/{made.pk}/")
+            made = joint_test_create(user_as_id=pk, actor=self.person, **wanted)
         found = status_of_joint(with_parts(JointTest.objects.all()).get(pk=made.pk), now=database_now())
-        return Response(JointTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
+        return self.created(f"/api/v1/joint-tests/{made.pk}/", JointTestDocument(found).data)
 
     def _lock(self, pk: int) -> None:
         lock_user(self.person.pk)

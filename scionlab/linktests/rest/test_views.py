@@ -77,13 +77,11 @@ class LinkTestsView(LinkView):
         return self.once(lambda: self._create(pk))
 
     def _create(self, pk: int) -> Response:
-        wanted = LinkTestBody(data=self.request.data)
-        wanted.is_valid(raise_exception=True)
+        wanted = self.sent(LinkTestBody).validated_data
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)):
-            made = link_test_create(link_id=pk, actor=self.person, **wanted.validated_data)
-        location = self.request.build_absolute_uri(f"/api/v1/tests/{made.pk}/")
+            made = link_test_create(link_id=pk, actor=self.person, **wanted)
         found = status_of_test(with_results(LinkTest.objects.all()).get(pk=made.pk), now=database_now())
-        return Response(LinkTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
+        return self.created(f"/api/v1/tests/{made.pk}/", LinkTestDocument(found).data)
 
 
 class LinkTestDetailView(ApiView):

@@ -89,9 +89,7 @@ class PathsView(ApiView):
         answer=PathsDocument,
         examples={"A sequence": {"paths": "17-ffaa:1:1#0,1 17-ffaa:0:1107#1,0"}},
     )
-    def post(self, request: Request) -> Response:
-        body = PathsBody(data=request.data)
-        body.is_valid(raise_exception=True)
-        sent = body.validated_data
+    def post(self, request: Request) -> Response:  # noqa: ARG002  the framework's signature
+        sent = self.sent(PathsBody).validated_data
         found = path_views(sent["paths"], sent["traceroute"], reader=self.person, now=database_now())
         return Response(PathsDocument({"paths": found}).data)

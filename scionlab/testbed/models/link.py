@@ -18,8 +18,6 @@ from scionlab.testbed.models.link_ends import LinkType
 from scionlab.testbed.models.timed_limit import TimedLimit
 from scionlab.testbed.models.vpn import VPNClient
 
-DEFAULT_MTU_BYTES = MTU_BYTES
-
 
 class Interface(models.Model):
     """One end of a Link: a UDP socket of a border router, `public_ip:public_port` as seen by the other end."""
@@ -70,11 +68,6 @@ class Interface(models.Model):
     def local_port(self) -> int:
         return self.bind_port or self.public_port
 
-    @property
-    def link(self) -> Link:
-        """The Link that ends here. Raises `Link.DoesNotExist`."""
-        return Link.objects.get(models.Q(interface_a=self) | models.Q(interface_b=self))
-
 
 class Link(models.Model):
     """A SCION link between two interfaces. For a provider Link, A is the provider's end (the attachment point's)."""
@@ -104,7 +97,7 @@ class Link(models.Model):
     exception_kbit = models.PositiveBigIntegerField(
         "maximum by an exception [kbit/s]", null=True, blank=True, editable=False
     )
-    mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
+    mtu = models.PositiveIntegerField("MTU [byte]", default=MTU_BYTES)
     # First versions of the provider's host whose configuration has the current state of this Link.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)

@@ -65,13 +65,12 @@ def free_border_router_number(as_id: int) -> int:
     return _first_free(1, LAST_BORDER_ROUTER, taken, RuleError("border_routers_exhausted", text))
 
 
-def border_router_for(end: Interface, vpn: VPN | None) -> BorderRouter:
-    """The router on the end's host for Links over this VPN (None: over no VPN); created if missing. A router with a
-    missing local address exits at start (v0.15), so a tun that is down must not affect other Links. Raises `RuleError`
-    (`border_routers_exhausted`)."""
-    found = BorderRouter.objects.filter(host=end.host, vpn=vpn).order_by("number").first()
-    number = free_border_router_number
-    return found or BorderRouter.objects.create(host=end.host, vpn=vpn, number=number(end.AS_id))
+def border_router_for(host: Host, as_id: int, vpn: VPN | None = None) -> BorderRouter:
+    """The router on this host of the AS for Links over this VPN (None: over no VPN); created if missing. A router with
+    a missing local address exits at start (v0.15), so a tun that is down must not affect other Links. Raises
+    `RuleError` (`border_routers_exhausted`)."""
+    found = BorderRouter.objects.filter(host=host, vpn=vpn).order_by("number").first()
+    return found or BorderRouter.objects.create(host=host, vpn=vpn, number=free_border_router_number(as_id))
 
 
 def free_port(host: Host, ip: str) -> int:

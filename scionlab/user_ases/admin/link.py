@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from bandwidth_config import Limits
+from contract.scion_files import join_address
 from scionlab.limits.update import link_update
 from scionlab.testbed import infrastructure_links
 from scionlab.testbed.models import AS, BorderRouter, Link
@@ -88,16 +89,8 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
     def save_model(self, request: HttpRequest, obj: Link, form: Any, change: bool) -> None:
         actor, values = actor_of(request), form.cleaned_data
         if not change:
-            made = infrastructure_links.infrastructure_link_create(
-                a=values["router_a"].host.AS,
-                b=values["router_b"].host.AS,
-                type=Link.Type(values["type"]),
-                bandwidth_kbit=values["bandwidth_kbit"],
-                router_a=values["router_a"],
-                router_b=values["router_b"],
-                actor=actor,
-                reason=values["reason"],
-            )
+            ends = {end: values[f"router_{end}"].host.AS for end in "ab"}
+            made = infrastructure_links.infrastructure_link_create(**ends, **values, actor=actor)
             obj.pk, obj.interface_a, obj.interface_b = made.pk, made.interface_a, made.interface_b
             return
         settings = {name: values[name] for name in LINK_SETTINGS}
@@ -133,7 +126,7 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
     @admin.display(description="address of B", ordering="interface_b__public_ip")
     def underlay(self, obj: Link) -> str:
         end = obj.interface_b
-        shown = f"[{end.public_ip}]:{end.public_port}" if ":" in end.public_ip else f"{end.public_ip}:{end.public_port}"
+        shown = join_address(end.public_ip, end.public_port)
         return f"{shown} (VPN)" if end.vpn_client_id is not None else shown
 
     @admin.display(description="provider's end")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django import forms
@@ -61,16 +62,14 @@ class UserASEditor:
 
     @classmethod
     def blank(cls, choices: Sequence[Choice]) -> UserASEditor:
-        return cls._unbound({}, [_new_row(choices, [])], choices=choices, user_as=None)
+        return cls(UserASForm(), _unbound([_new_row(choices, [])], choices), choices=choices, user_as=None)
 
     @classmethod
     def stored(cls, user_as: UserAS, links: Iterable[Link], choices: Sequence[Choice]) -> UserASEditor:
         found = list(links)
         values = values_of_user_as(user_as, found)
-        general = {name: values[name] for name in UserASForm.base_fields}
-        shown = shown_to_text(values)
-        rows = [_stored_row(link, user_as.installation_type) for link in found]
-        return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown)
+        rows = _unbound([_stored_row(link, user_as.installation_type) for link in found], choices)
+        return cls(UserASForm(initial=values), rows, choices=choices, user_as=user_as, shown=shown_to_text(values))
 
     @classmethod
     def submitted(
@@ -88,8 +87,8 @@ class UserASEditor:
         kept = [row for number, row in rows if data.get("remove") != str(number)]
         if "add" in data and len(kept) < MAX_ATTACHMENTS:
             kept.append(_new_row(choices, kept))
-        general = {name: data.get(name, "") for name in UserASForm.base_fields}
-        return cls._unbound(general, kept, choices=choices, user_as=user_as, shown=data.get("shown"))
+        form, rows_kept = _unbound_form(data), _unbound(kept, choices)
+        return cls(form, rows_kept, choices=choices, user_as=user_as, shown=data.get("shown"))
 
     @classmethod
     def in_conflict(
@@ -98,30 +97,10 @@ class UserASEditor:
         """The submitted input beside values saved meanwhile. Saving again overwrites them. An attachment that was
         removed meanwhile becomes a new one."""
         there = {name.partition(".")[0] for name in stored}
-        rows = [
-            row if str(row.get("link_id")) in there else {**row, "link_id": ""} for row in _typed_rows(data).values()
-        ]
-        general = {name: data.get(name, "") for name in UserASForm.base_fields}
-        shown = shown_to_text(stored)
-        return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown, conflict=conflict)
-
-    @classmethod
-    def _unbound(
-        cls,
-        general: Mapping[str, Any],
-        rows: Sequence[Mapping[str, Any]],
-        *,
-        choices: Sequence[Choice],
-        user_as: UserAS | None,
-        shown: str | None = None,
-        conflict: Conflict | None = None,
-    ) -> UserASEditor:
-        forms_ = [
-            AttachmentForm(initial=dict(row), prefix=f"{_PREFIX}-{number}", choices=choices)
-            for number, row in enumerate(rows)
-        ]
-        form = UserASForm(initial=dict(general))
-        return cls(form, forms_, choices=choices, user_as=user_as, shown=shown, conflict=conflict)
+        typed = _typed_rows(data).values()
+        rows = [row if str(row.get("link_id")) in there else {**row, "link_id": ""} for row in typed]
+        form, shown = _unbound_form(data), shown_to_text(stored)
+        return cls(form, _unbound(rows, choices), choices=choices, user_as=user_as, shown=shown, conflict=conflict)
 
     @property
     def can_add(self) -> bool:
@@ -168,6 +147,18 @@ class UserASEditor:
         return found
 
 
+def _unbound_form(data: Mapping[str, Any]) -> UserASForm:
+    """With the submitted input, as typed."""
+    return UserASForm(initial={name: data.get(name, "") for name in UserASForm.base_fields})
+
+
+def _unbound(rows: Iterable[Mapping[str, Any]], choices: Sequence[Choice]) -> list[AttachmentForm]:
+    return [
+        AttachmentForm(initial=dict(row), prefix=f"{_PREFIX}-{number}", choices=choices)
+        for number, row in enumerate(rows)
+    ]
+
+
 def _typed_rows(data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """Submitted rows by number, as typed; a submitted checkbox is True."""
     rows: dict[int, dict[str, Any]] = {}
@@ -196,16 +187,8 @@ def _new_row(choices: Sequence[Choice], rows: Sequence[Mapping[str, Any]]) -> di
 
 
 def _stored_row(link: Link, installation_type: str) -> dict[str, Any]:
-    end, ap = link.interface_b, link.attachment_point
-    return {
-        "link_id": link.pk,
-        "attachment_point": "" if ap is None else str(ap.pk),
-        "use_vpn": end.vpn_client_id is not None,
-        "public_ip": "" if end.vpn_client_id is not None else end.public_ip,
-        "public_port": str(end.public_port),
-        "bandwidth_kbit": str(link.bandwidth_kbit),
-        "from_user_kbit": "" if link.from_user_kbit is None else str(link.from_user_kbit),
-        "bind_ip": spec_of(link, installation_type).bind_ip or "",
-        "bind_port": str(end.bind_port or ""),
-        "active": link.active,
-    }
+    """As a user would type it; over the VPN the address is allocated."""
+    spec = asdict(spec_of(link, installation_type))
+    row = {name: "" if value is None else str(value) for name, value in spec.items()}
+    row |= {"attachment_point": row.pop("attachment_point_id"), "use_vpn": spec["use_vpn"], "active": spec["active"]}
+    return row | ({"public_ip": ""} if spec["use_vpn"] else {})

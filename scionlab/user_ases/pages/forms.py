@@ -235,16 +235,6 @@ class AttachmentForm(forms.Form):
 
     def spec(self) -> AttachmentSpec:
         """The form must be valid."""
-        data = self.cleaned_data
-        return AttachmentSpec(
-            attachment_point_id=data["attachment_point"],
-            use_vpn=data["use_vpn"],
-            public_ip=data["public_ip"],
-            public_port=data["public_port"],
-            bandwidth_kbit=data["bandwidth_kbit"],
-            from_user_kbit=data["from_user_kbit"],
-            bind_ip=data["bind_ip"],
-            bind_port=data["bind_port"],
-            link_id=data["link_id"],
-            active=data["active"] or data["link_id"] is None,
-        )
+        data = {**self.cleaned_data}
+        data["active"] |= data["link_id"] is None
+        return AttachmentSpec(attachment_point_id=data.pop("attachment_point"), **data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -14,7 +13,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab.delivery.installed import effect_of
-from scionlab.delivery.render import user_download
 from scionlab.limits.pages.consequences import say_saved, snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
 from scionlab.platform.clock import database_now
@@ -23,6 +21,7 @@ from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
 from scionlab.testbed.models import UserAS
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
+from scionlab.user_ases.download import UNAVAILABLE, download_of
 from scionlab.user_ases.pages.attachment_point_field import Choice
 from scionlab.user_ases.pages.editor import UserASEditor
 from scionlab.user_ases.pages.forms import AttachmentForm
@@ -38,8 +37,6 @@ from scionlab.web.pages.common import gone_is_404, nothing_typed
 from scionlab.web.pages.forms import Problem
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.web.pages.stale_pages import StalePageError
-
-logger = logging.getLogger(__name__)
 
 
 @require_safe
@@ -244,14 +241,10 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 @own_page
 @gone_is_404
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
-    """Download the configuration of the AS's host. It contains the host's secret, so it is never cached."""
+    """It contains the host's secret, so it is never cached."""
     user_as = selectors.user_as_of(request.user, pk)
-    try:
-        name, content = user_download(user_as)
-    except RuleError as exc:  # the owner cannot correct it, and should not see details
-        logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
-        messages.error(request, "The configuration cannot be created: an administrator has to resolve a problem.")
+    response = download_of(user_as)
+    if response is None:
+        messages.error(request, UNAVAILABLE)
         return redirect("user_as_detail", pk=user_as.pk)
-    response = HttpResponse(content, content_type="application/gzip")
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

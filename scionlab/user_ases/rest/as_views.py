@@ -3,7 +3,6 @@
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -13,21 +12,17 @@ from rest_framework import exceptions, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from bandwidth_config import RuleError
-from scionlab.accounts.models import User
-from scionlab.delivery.render import user_download
 from scionlab.platform.api_errors import RuleViolations
 from scionlab.testbed.locks import lock_user_as
 from scionlab.testbed.models import Link, UserAS
 from scionlab.testbed.selectors import hosts_of, with_relations
 from scionlab.user_ases.attachment_rules import check_attachments
+from scionlab.user_ases.download import UNAVAILABLE, download_of
 from scionlab.user_ases.rest import bodies, documents
 from scionlab.user_ases.rest.queries import UserASQuery
 from scionlab.user_ases.user_as import user_as_change, user_as_create, user_as_delete, user_as_update
 from scionlab.web.rest.base import ApiView, HoldsSecret
 from scionlab.web.rest.schema import BINARY, describe
-
-logger = logging.getLogger(__name__)
 
 _ATTACHMENT = {"attachment_point_id": 1, "public_ip": "198.51.100.30", "public_port": 50000, "bandwidth_kbit": 250}
 EXAMPLE = {"label": "Lab", "installation_type": "dedicated", "attachments": [_ATTACHMENT]}
@@ -41,7 +36,7 @@ KEEP_AND_ADD = {
 class NotRenderable(exceptions.APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "configuration_unavailable"
-    default_detail = "The configuration cannot be created: an administrator has to resolve a problem."
+    default_detail = UNAVAILABLE
     headers = {"Retry-After": "60"}
 
 
@@ -65,18 +60,15 @@ class UserASView(ApiView):
     def document(self, pk: int) -> Any:
         return self.documents([self.user_as(pk)])[0]
 
-
-def _checked(request: Request, user_as: UserAS | None, reader: User) -> dict[str, Any]:
-    """Arguments of the service. Raises `ValidationError` for malformed values, `RuleViolations` with all broken
-    rules."""
-    change = bodies.UserASBody(data=request.data)
-    change.is_valid(raise_exception=True)
-    values = change.values()
-    kind = values["installation_type"]
-    errors = check_attachments(values["attachments"], user_as=user_as, installation_type=kind, reader=reader)
-    if errors:
-        raise RuleViolations(errors)
-    return values
+    def checked(self, user_as: UserAS | None) -> dict[str, Any]:
+        """Arguments of the service. Raises `ValidationError` for malformed values, `RuleViolations` with all broken
+        rules."""
+        values = self.sent(bodies.UserASBody).values()
+        kind = values["installation_type"]
+        errors = check_attachments(values["attachments"], user_as=user_as, installation_type=kind, reader=self.person)
+        if errors:
+            raise RuleViolations(errors)
+        return values
 
 
 class UserASListView(UserASView):
@@ -99,9 +91,8 @@ class UserASListView(UserASView):
         return self.once(self._create)
 
     def _create(self) -> Response:
-        made = user_as_create(owner=self.person, actor=self.person, **_checked(self.request, None, self.person))
-        location = self.request.build_absolute_uri(f"/api/v1/ases/{made.pk}/")
-        return Response(self.document(made.pk), status=status.HTTP_201_CREATED, headers={"Location": location})
+        made = user_as_create(owner=self.person, actor=self.person, **self.checked(None))
+        return self.created(f"/api/v1/ases/{made.pk}/", self.document(made.pk))
 
 
 def _filtered(ases: QuerySet[UserAS], asked: dict[str, Any]) -> QuerySet[UserAS]:
@@ -133,8 +124,7 @@ class UserASDetailView(UserASView):
         examples={"Keep one, add one": KEEP_AND_ADD},
     )
     def put(self, request: Request, pk: int) -> Response:
-        user_as = self.user_as(pk)
-        values = _checked(request, user_as, self.person)
+        values = self.checked(self.user_as(pk))
         joins = {spec.attachment_point_id for spec in values["attachments"]}
         with self.changing(lambda: lock_user_as(pk, joins=joins), lambda: self.document(pk)):
             user_as_update(user_as_id=pk, actor=self.person, **values)
@@ -150,10 +140,9 @@ class UserASDetailView(UserASView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.user_as(pk)
-        change = bodies.UserASChangeBody(data=request.data)
-        change.is_valid(raise_exception=True)
+        wanted = self.sent(bodies.UserASChangeBody).validated_data
         with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
-            user_as_change(user_as_id=pk, actor=self.person, **change.validated_data)
+            user_as_change(user_as_id=pk, actor=self.person, **wanted)
         return Response(self.document(pk))
 
     @describe("ASes", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)
@@ -175,12 +164,7 @@ class UserASConfigurationView(UserASView):
         answer=BINARY,
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
-        user_as = self.user_as(pk)
-        try:
-            name, content = user_download(user_as)
-        except RuleError as exc:  # the owner cannot correct it, and should not see details
-            logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
-            raise NotRenderable from exc
-        response = HttpResponse(content, content_type="application/gzip")
-        response["Content-Disposition"] = f'attachment; filename="{name}"'
+        response = download_of(self.user_as(pk))
+        if response is None:
+            raise NotRenderable
         return response

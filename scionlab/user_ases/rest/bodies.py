@@ -14,6 +14,8 @@ from scionlab.testbed.models import Host, UserAS
 from scionlab.user_ases.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
 from scionlab.web.rest.fields import AnyBandwidthField, BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
 
+_ONE_WAY = {"to_user_kbit", "from_user_kbit"}
+
 
 class LinkBody(StrictSerializer):
     """Changes of a Link; omitted fields are kept."""
@@ -33,27 +35,19 @@ class LinkBody(StrictSerializer):
                 "nothing_to_change",
                 'No change requested. Send "bandwidth_kbit", or "to_user_kbit" and "from_user_kbit", or "active".',
             )
-        _one_way_to_say_it(attrs)
+        if "bandwidth_kbit" in attrs and _ONE_WAY & set(attrs):
+            text = "bandwidth_kbit sets both directions. Send either it or to_user_kbit and from_user_kbit."
+            raise serializers.ValidationError({"bandwidth_kbit": [serializers.ErrorDetail(text, "bandwidth_twice")]})
         return attrs
 
     def limits(self, now: Limits) -> Limits | None:
         """The requested limits, given those of `now`; None keeps the bandwidth."""
-        return _limits(self.validated_data, now)
-
-
-def _one_way_to_say_it(values: dict[str, Any]) -> None:
-    if values.get("bandwidth_kbit") is not None and {"to_user_kbit", "from_user_kbit"} & set(values):
-        text = "bandwidth_kbit sets both directions. Send either it or to_user_kbit and from_user_kbit."
-        raise serializers.ValidationError({"bandwidth_kbit": [serializers.ErrorDetail(text, "bandwidth_twice")]})
-
-
-def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
-    if "bandwidth_kbit" in values:
-        return Limits.both(values["bandwidth_kbit"])
-    if not {"to_user_kbit", "from_user_kbit"} & set(values):
-        return None
-    to_user_kbit = values.get("to_user_kbit", now.to_user_kbit)
-    return Limits.of_columns(to_user_kbit, values.get("from_user_kbit", now.from_user_kbit))
+        values = self.validated_data
+        if "bandwidth_kbit" in values:
+            return Limits.both(values["bandwidth_kbit"])
+        if not _ONE_WAY & set(values):
+            return None
+        return Limits.of_columns(**{name: values.get(name, getattr(now, name)) for name in _ONE_WAY})
 
 
 class AttachmentBody(StrictSerializer):

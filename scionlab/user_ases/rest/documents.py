@@ -10,14 +10,16 @@ from typing import Any, Final, get_args
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.enforcement.counters import COUNTERS, KEPT, REQUIRED
+from scionlab.enforcement.counters import COUNTERS, REQUIRED
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
+from scionlab.limits.measured import DirectionUsage
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host, Link, TimedLimit, UserAS
 from scionlab.testbed.models.audit import KINDS_OF_A_LINK
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
+from scionlab.web.rest.derived import DerivedSerializer
 from scionlab.web.rest.fields import Present
 
 
@@ -298,17 +300,12 @@ class PolicyDocument(serializers.Serializer[Any]):
     default_bandwidth_kbit = serializers.IntegerField()
 
 
-class UsedDocument(serializers.Serializer[Any]):
+class UsedDocument(DerivedSerializer):
     """What went in one direction in one step."""
 
+    of = DirectionUsage
+    left_out = frozenset({"rated_bytes"})
     kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate over the measured time.")
-    limit_kbit = serializers.IntegerField(help_text="Mean limit.")
-    covered_s = serializers.FloatField(help_text="Measured time.")
-    at_limit_s = serializers.FloatField(help_text="Time with at least 95 % of the limit in use.")
-    backlog_bytes = serializers.IntegerField(help_text="Highest queue backlog.")
-
-    def get_fields(self) -> dict[str, Any]:
-        return {name: serializers.IntegerField() for name in KEPT} | super().get_fields()
 
 
 class UsagePointDocument(serializers.Serializer[Any]):

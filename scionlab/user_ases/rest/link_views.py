@@ -101,8 +101,7 @@ class LinkDetailView(LinkView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.link(pk)
-        change = bodies.LinkBody(data=request.data)
-        change.is_valid(raise_exception=True)
+        change = self.sent(bodies.LinkBody)
         with self.changing(lambda: lock_link(pk), lambda: self.document(pk)), transaction.atomic():
             lock_link(pk)  # concurrent changes of the other direction are kept
             try:
@@ -182,9 +181,7 @@ class LinkTimedLimitsView(LinkView):
                 actor=self.person,
                 reason=wanted.validated_data["reason"] or REASON,
             )
-        location = self.request.build_absolute_uri(f"/api/v1/timed-limits/{made.pk}/")
-        headers = {"Location": location}
-        return Response(documents.TimedLimitDocument(made).data, status=status.HTTP_201_CREATED, headers=headers)
+        return self.created(f"/api/v1/timed-limits/{made.pk}/", documents.TimedLimitDocument(made).data)
 
 
 class TimedLimitDetailView(ApiView):

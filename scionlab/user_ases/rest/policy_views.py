@@ -66,9 +66,7 @@ class AttachmentPointDetailView(AttachmentPointView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.document(pk)
-        change = bodies.OwnDefaultBody(data=request.data)
-        change.is_valid(raise_exception=True)
-        wanted = change.validated_data
+        wanted = self.sent(bodies.OwnDefaultBody).validated_data
         with self.changing(lambda: locks.lock_attachment_points([pk]), lambda: self.document(pk)):
             ap_default_set(
                 attachment_point_id=pk,
@@ -98,8 +96,7 @@ class PolicyView(ApiView):
         examples={"10 Mbit/s": {"default_bandwidth_kbit": 10000}},
     )
     def patch(self, request: Request) -> Response:
-        change = bodies.DefaultBody(data=request.data)
-        change.is_valid(raise_exception=True)
+        wanted = self.sent(bodies.DefaultBody).validated_data
         with self.changing(locks.lock_policy, self.document):
-            site_default_set(actor=self.person, **change.validated_data)
+            site_default_set(actor=self.person, **wanted)
         return Response(self.document())

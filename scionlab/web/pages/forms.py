@@ -6,7 +6,8 @@ rules, whose messages are shown unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import control_value
 
 
@@ -33,6 +35,25 @@ class LoginForm(AuthenticationForm):
         self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
         self.fields["username"].error_messages["required"] = "Enter your email address."
         self.fields["password"].error_messages["required"] = "Enter your password."
+
+
+class RulesForm(forms.Form):
+    """A form that can show an error of the service."""
+
+    rule_field: str | None = None  # for errors that name no field
+
+    def refuse(self, error: RuleError) -> None:
+        field = error.field if isinstance(error, FieldRuleError) else ""
+        name = field if field in self.fields else self.rule_field
+        self.add_error(name, forms.ValidationError(error.message, code=error.code))
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Show an error that a service raises within it."""
+        try:
+            yield
+        except RuleError as exc:
+            self.refuse(exc)
 
 
 # --- fields -------------------------------------------------------------------------------------------------

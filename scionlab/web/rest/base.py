@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
@@ -23,6 +23,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthentic
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from scionlab.platform.etags import check_if_match, etag_of, is_known
@@ -32,6 +33,8 @@ from scionlab.web.rest.queries import Query
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import _User as User  # the stubs' name of AUTH_USER_MODEL
+
+_Body = TypeVar("_Body", bound=Serializer[Any])
 
 
 class HoldsSecret(BasePermission):
@@ -100,6 +103,12 @@ class ApiView(GenericAPIView[Any]):
             query = self.query if method in {"get", "head"} else Query
             self.asked = query.read(request.query_params)
 
+    def sent(self, body: type[_Body]) -> _Body:
+        """The content of the request. Raises `ValidationError`, and `RuleError` of the body's own rules."""
+        found = body(data=self.request.data)
+        found.is_valid(raise_exception=True)
+        return found
+
     # --- GET -------------------------------------------------------------------------------------------------
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +144,11 @@ class ApiView(GenericAPIView[Any]):
             raise exceptions.NotFound from exc
 
     # --- POST ------------------------------------------------------------------------------------------------
+
+    def created(self, path: str, document: Any) -> Response:
+        """`path`: where the new object is."""
+        headers = {"Location": self.request.build_absolute_uri(path)}
+        return Response(document, status=status.HTTP_201_CREATED, headers=headers)
 
     def once(self, work: Callable[[], Response], *, is_secret: bool = False) -> Response:
         """Return the response of `work`; for a repeated Idempotency-Key, the first response."""
