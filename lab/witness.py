@@ -65,27 +65,6 @@ def links(host: Namespace) -> dict[str, dict[str, Any]]:
     return {one["ifname"]: one for one in _json(host, "ip", "-j", "-d", "-s", "link", "show")}
 
 
-def received_bytes(host: Namespace, dev: str) -> int:
-    """What this interface received since it was made, on the wire (with the Ethernet header, without checksum)."""
-    return int(links(host)[dev]["stats64"]["rx"]["bytes"])
-
-
-def traces(host: Namespace) -> list[str]:
-    """Everything of traffic control that a host fresh from `Lab` does not have, one line each.
-
-    Empty means: no qdisc but the kernel's own (handle 0), no IFB.
-    """
-    found = [
-        f"qdisc {one['kind']} {one['handle']} dev {one['dev']}"
-        for one in qdiscs(host)
-        if one["handle"] not in ("0:", "")
-    ]
-    for name, link in links(host).items():
-        if link.get("linkinfo", {}).get("info_kind") == "ifb":
-            found.append(f"ifb {name} alias {link.get('ifalias', '')!r}")
-    return found
-
-
 def _json(host: Namespace, *argv: str) -> list[dict[str, Any]]:
     text = host.run(*argv, check=False).strip()
     if not text:

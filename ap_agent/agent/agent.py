@@ -167,7 +167,7 @@ def send_last_receipt(
             is_over.set()
 
     try:
-        threads.start("last receipt", send)
+        threads.start(send)
     except AgentError as exc:
         return exc.message
     is_over.wait(SEND_WITHIN_S)

@@ -54,7 +54,7 @@ class Background:
         self.finish()
 
     def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
-        return threads.start("request", run)
+        return threads.start(run)
 
     def finish(self) -> None:
         hand_over = self._hand_over

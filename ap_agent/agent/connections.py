@@ -75,7 +75,7 @@ class Connections:
         """Shut every connection after `seconds`. Yields a function that returns whether that has happened."""
         self._overdue = False
         is_over = threading.Event()
-        threads.start("deadline", lambda: None if is_over.wait(seconds) else self._expire())
+        threads.start(lambda: None if is_over.wait(seconds) else self._expire())
         try:
             yield lambda: self._overdue or self.is_closed
         finally:

@@ -101,7 +101,7 @@ class Exporter(Collector):
     def close(self) -> None:
         former, self.server, self._listens = self.server, None, None
         if former is not None:
-            threads.start("metrics end", former.close)
+            threads.start(former.close)
 
     def note_state(self, state: LimiterState, now: float) -> None:
         before, self._state = self._state, state
@@ -234,7 +234,7 @@ class MetricsServer:
             raise AgentError(
                 f"Metrics cannot be served at {address} port {port}: {exc.strerror}. Choose another metrics_listen."
             ) from exc
-        threads.start("metrics", self._serve)
+        threads.start(self._serve)
 
     def _serve(self) -> None:
         self._server.serve_forever(_END_WITHIN_S)

@@ -266,7 +266,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
     with Lock(settings.limiter_run_dir, "limiter", "run") as lock:
         logger.info("limiter.start", limiter=__version__, unmatched=settings.unmatched, observe=settings.observe_only)
         used = engine if engine is not None else Engine(settings.maps_dir)
-        threads.start("enrolment", lambda: _follow_enrolment(settings, environment))
+        threads.start(lambda: _follow_enrolment(settings, environment))
         process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))
     return OK
 

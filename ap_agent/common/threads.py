@@ -16,35 +16,22 @@ from ap_agent.common.errors import AgentError
 class Beside:
     """A thread's work, released when the thread has ended, whether or not it began."""
 
-    def __init__(self, name: str, run: Callable[[], None]) -> None:
-        self.name = name
+    def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
 
     def __call__(self) -> None:
-        try:
-            self._run()
-        finally:
-            _alive.discard(self)  # not later: a stored traceback would keep this object as well
+        self._run()
 
 
-_alive: weakref.WeakSet[Beside] = weakref.WeakSet()
-
-
-def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
+def start(run: Callable[[], None]) -> weakref.ref[Beside]:
     """Run it in a daemon thread. The reference is dropped when the thread has ended. Raises `AgentError` if no thread
     can be created."""
-    beside = Beside(name, run)
-    _alive.add(beside)
+    beside = Beside(run)
     try:
         _thread.start_new_thread(beside, ())
     except RuntimeError as exc:
-        _alive.discard(beside)
         raise AgentError(
             "No more threads can be created; free memory, or raise the limits of the agent's unit.",
             retryable=True,
         ) from exc
     return weakref.ref(beside)
-
-
-def running(name: str) -> int:
-    return sum(one.name == name for one in list(_alive))

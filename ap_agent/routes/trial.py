@@ -128,7 +128,7 @@ def guard(folder: Path, is_service_reached: Callable[[], bool]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     with Lock(folder, "routes-guard", "guard"):
-        threads.start("service", lambda: _ask(folder, is_service_reached, reached))
+        threads.start(lambda: _ask(folder, is_service_reached, reached))
         while (trial := load(folder)) is not None and trial.is_waiting:
             if reached.is_set() or terminated.is_set() or not trial.left_s:
                 try:

@@ -23,10 +23,6 @@ def frame(port: int = USER_PORT, *, to: int = AP_PORT, user: str = USER, mark: i
     return datagram(scion(mark, size), source=(user, port), destination=(AP, to))[0].frame
 
 
-def frame_to_user(port: int = USER_PORT, *, mark: int = 17, size: int = 200) -> bytes:
-    return datagram(scion(mark, size), source=(AP, AP_PORT), destination=(USER, port), from_user=False)[0].frame
-
-
 def counted(ap: Bed, *links: int) -> list[int]:
     """Packets from the user that each link has seen."""
     found = [ap.counters(one)[1] for one in links]
