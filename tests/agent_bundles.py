@@ -187,6 +187,7 @@ def member(
     target: bytes = b"",
     size: int | None = None,
     magic: bytes = b"ustar\x0000",
+    prefix: bytes = b"",
     checksum_off_by: int = 0,
 ) -> bytes:
     """One ustar header with its data and padding (POSIX.1-1988)."""
@@ -200,5 +201,6 @@ def member(
     header[156:157] = kind
     header[157:257] = target.ljust(100, b"\0")
     header[257:265] = magic
+    header[345:500] = prefix.ljust(155, b"\0")
     header[148:156] = f"{sum(header) + checksum_off_by:06o}\0 ".encode()
     return bytes(header) + data + bytes(-len(data) % 512)
