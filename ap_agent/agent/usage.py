@@ -214,6 +214,7 @@ class Usage:
             self._failed(outcome)
             return outcome
         if isinstance(outcome, NotEnabledError):
+            self.problems.pop(_SEND, None)
             self._log.info("usage.not_enabled", url=self.settings.url)
             return outcome
         if isinstance(outcome, AgentError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ap_agent.agent import usage as usage_module
-from ap_agent.agent.fetch import NewBundle, NotModified, UploadRefusedError
+from ap_agent.agent.fetch import NewBundle, NotEnabledError, NotModified, UploadRefusedError
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
 from ap_agent.usage import spool as spool_module
@@ -78,6 +78,15 @@ def test_usage_that_the_service_does_not_take_delays_no_receipt(settings: Settin
     client.answers.append(NewBundle(V8))
     world.run_for(12)  # a poll each ten seconds
     assert [one["limits_version"] for one in world.receipts[before:]][-1:] == [8]
+
+
+def test_a_failure_is_over_when_the_service_answers_that_it_takes_no_usage(settings: Settings) -> None:
+    world, _ = started(settings, FetchError("away"), *[NotEnabledError("no such report")] * 100)
+    while "usage_failed" not in world.codes:
+        world.run_for(1)
+        assert world.clock.now < 1200
+    world.run_for(600)
+    assert world.codes == []
 
 
 def test_backlog_is_sent_thirty_batches_a_minute(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

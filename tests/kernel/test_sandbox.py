@@ -78,9 +78,7 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
         running(confined, AGENT, *sandbox(confined, AGENT_UNIT)) as agent,
     ):
         until(lambda: confined.rates(1) == (500, 500), "the first limit", 60)
-        begins_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
-        test = LinkTest(begins_at, begins_at + timedelta(minutes=1), "0f" * 16, UDP, 30_300, 500, 10_000)
-        changed = bundle_bytes({"1": {**entry(900), "Tests": [test.statement()]}}, limits_version=8)
+        changed = bundle_bytes({"1": entry(900)}, limits_version=8)
         service.answers["/config"] = like_the_service(changed, "1.18", "8")
         until(lambda: confined.rates(1) == (900, 900), "the changed limit")
         until(lambda: service.receipts()[-1]["limits_version"] == 8, "its receipt")
@@ -94,6 +92,10 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
         until(lambda: "OF LIMIT" in confined.agent("usage").stdout, "samples")
         assert rights(limiter.pid) == (LIMITER_USER, {NET_ADMIN | BPF}, True)
         assert rights(agent.pid) == (AGENT_USER, {0}, True)
+        begins_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+        test = LinkTest(begins_at, begins_at + timedelta(minutes=1), "0f" * 16, UDP, 30_300, 500, 10_000)
+        changed = bundle_bytes({"1": {**entry(900), "Tests": [test.statement()]}}, limits_version=9)
+        service.answers["/config"] = like_the_service(changed, "1.18", "9")  # not before the repair, which ends tests
         until(lambda: ":30300 " in confined.host.ap.run("ss", "-Huln"), "the port of a test that sends")
         [child] = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
         assert rights(int(child)) == (AGENT_USER, {0}, True)
