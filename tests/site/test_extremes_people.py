@@ -220,9 +220,9 @@ def test_right_body_is_taken(name: str, wide: World, site: BaseHandler) -> None:
 def taken_together(site: BaseHandler, wide: World, name: str, body: Body, values: Callable[[], Sequence[Any]]) -> Any:
     """The right body with as many extremes as are taken together. `values` gives those to try for a place; each one
     that is refused names its place."""
-    report()
     attempt, together = Trial(site), body[2]
     for place in places(body[2]):
+        report()
         taken = []
         for value in values():
             answer = attempt(request_of(body, with_value(body[2], place, value), wide, name), what=(place, value))
