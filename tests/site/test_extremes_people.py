@@ -182,7 +182,8 @@ def bodies(world: World) -> dict[str, Body]:
 
 
 # Refused is the body as a whole, the time between two fields, or a test at this Link at all.
-OF_NO_FIELD = {"not_json", "parse_error", "report_large", "timed_long", "timed_step_short", "test_not_possible"}
+NO_JSON = {"not_json", "parse_error"}
+OF_NO_FIELD = {*NO_JSON, "report_large", "timed_long", "timed_step_short", "test_not_possible"}
 # They take no body.
 WITHOUT = {"api_link_test_start"}
 WRITABLE = {
@@ -219,17 +220,20 @@ def test_right_body_is_taken(name: str, wide: World, site: BaseHandler) -> None:
 
 def taken_together(site: BaseHandler, wide: World, name: str, body: Body, values: Callable[[], Sequence[Any]]) -> Any:
     """The right body with as many extremes as are taken together. `values` gives those to try for a place; each one
-    that is refused names its place."""
-    attempt, together = Trial(site), body[2]
+    that is refused names its place. What is no JSON is none anywhere."""
+    together, is_json = body[2], {}
     for place in places(body[2]):
         report()
-        taken = []
+        attempt, taken = Trial(site), []
         for value in values():
+            if not is_json.get(repr(value), True):
+                continue
             answer = attempt(request_of(body, with_value(body[2], place, value), wide, name), what=(place, value))
             if answer.status_code < 300:
                 taken.append(value)
             elif answer.status_code == 400 and place:
                 said = json.loads(answer.content)
+                is_json[repr(value)] = said["code"] not in NO_JSON
                 named = json.dumps([said["fields"], said["message"]])
                 is_named = said["code"] in OF_NO_FIELD or any(one in named for one in place if isinstance(one, str))
                 assert is_named, (place, value, said)
