@@ -7,8 +7,10 @@ seconds; without it nothing is read or written.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
@@ -17,9 +19,11 @@ from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.state import DirectionState
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.report import link_states
+from ap_agent.limiter.report import Counted, link_states
 
 EACH_S = 1.0
+_WITHIN_S: Final = 0.01  # reading takes at most: half of what a verdict allows a rate over a second to be wrong by
+_TRIES: Final = 5
 
 
 class LiveCounters:
@@ -64,17 +68,22 @@ class LiveCounters:
         folder = self._enforcer.settings.limiter_run_dir
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_live(folder, samples_of(self._enforcer, self._links, clock_ms=round(now * 1000)))
+            write_live(folder, samples_of(self._enforcer, self._links, self._monotonic))
         except OSError as exc:
             self._log.error("live.unwritable", folder=folder, message=exc.strerror)
 
 
-def samples_of(enforcer: Enforcer, numbers: Iterable[int], *, clock_ms: int) -> dict[int, SeriesSample]:
-    """Current counters and rates of these links, if the kernel has both directions."""
-    at_ms = round(enforcer.now().timestamp() * 1000)
+def samples_of(enforcer: Enforcer, numbers: Iterable[int], monotonic: Callable[[], float]) -> dict[int, SeriesSample]:
+    """Current counters and rates of these links, if the kernel has both directions; none if their moment is not
+    certain."""
     links = {number: enforcer.links[number] for number in numbers if number in enforcer.links}
     readback = enforcer.readback(number for number in links if number in enforcer.wanted.links)
-    states = link_states(links, enforcer.wanted.links, enforcer.errors, readback, enforcer.counted(links))
+    read = _counted(enforcer, links, monotonic)
+    if read is None:
+        return {}
+    now, moment, counted = read
+    states = link_states(links, enforcer.wanted.links, enforcer.errors, readback, counted)
+    at_ms, clock_ms = round(now.timestamp() * 1000), round(moment * 1000)
     return {
         number: SeriesSample(
             at_ms, clock_ms, int(found.state == "enforced"), _side(found.to_user), _side(found.from_user)
@@ -82,6 +91,19 @@ def samples_of(enforcer: Enforcer, numbers: Iterable[int], *, clock_ms: int) -> 
         for number, found in states.items()
         if found.to_user is not None and found.from_user is not None
     }
+
+
+def _counted(
+    enforcer: Enforcer, links: Mapping[int, object], monotonic: Callable[[], float]
+) -> tuple[datetime, float, Counted] | None:
+    """Counters with their moment by both clocks. A busy host may stop this process between clock and counters: read
+    again then, else a rate is told that no packets had."""
+    for _ in range(_TRIES):
+        now, moment = enforcer.now(), monotonic()
+        counted = enforcer.counted(links)
+        if monotonic() - moment <= _WITHIN_S:
+            return now, moment, counted
+    return None
 
 
 def _side(found: DirectionState) -> SideSample:

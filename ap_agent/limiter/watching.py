@@ -107,9 +107,7 @@ class Watching:
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def _sample(self, due: list[tuple[int, LinkTest]]) -> None:
-        enforcer = self._enforcer
-        clock_ms = round(self._monotonic() * 1000)
-        samples = samples_of(enforcer, [number for number, _ in due], clock_ms=clock_ms)
+        samples = samples_of(self._enforcer, [number for number, _ in due], self._monotonic)
         running = sum(not one.is_over for one in self._series.values())
         for number, test in due:
             series = self._series.get(test.test_id)

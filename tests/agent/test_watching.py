@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -189,3 +191,28 @@ def test_limiter_that_restarts_arms_what_holds_then_and_removes_what_is_over(fre
 def test_file_that_is_none_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"schema|missing"):
         parse_series(data)
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.3, 10), (1.0, 0)])
+def test_a_busy_host_makes_no_false_rate(fresh: World, share: float, told: int) -> None:
+    """500 kbit/s pass, and the limiter stands still for 80 ms before counters are read: at times, or always."""
+    world = begin(fresh, watch(0, 10))
+    engine, chance = world.engine, Random(1)  # noqa: S311  reproducible
+    readback, counters = engine.readback, engine.counters
+
+    def slow_readback(links: Iterable[int]) -> dict[int, Any]:
+        world.monotonic += 0.03
+        return readback(links)
+
+    def stalled_counters(links: Iterable[int] | None = None) -> Any:
+        world.monotonic += 0.08 if chance.random() < share else 0.0
+        engine.count[7, "to_user"] = Counters(round((world.monotonic - 1000) * 62_500), 1, 0, 0, 0, 0)
+        return counters(links)
+
+    engine.readback, engine.counters = slow_readback, stalled_counters  # type: ignore[method-assign]
+    world.run_for(15)
+    pairs = list(pairwise(series_of(world)[1].samples))
+    assert len(pairs) == told
+    for earlier, later in pairs:
+        passed, took_ms = later.to_user.passed_bytes - earlier.to_user.passed_bytes, later.clock_ms - earlier.clock_ms
+        assert passed * 8 / took_ms == pytest.approx(500, rel=0.01)
