@@ -26,6 +26,7 @@ DROPS_PERCENT: Final = 1  # share of what reached the class: from here on the cl
 CONTRADICTED_PERCENT: Final = 102
 _TAIL_MS: Final = 1000  # what is in the queue arrives after the phase
 _SETTLE_MS: Final = 1000  # slow start of TCP
+_DATAGRAM_BYTES: Final = 70_000  # the largest one with the headers of all its fragments: it is admitted whole
 
 
 class Window(NamedTuple):
@@ -60,10 +61,10 @@ class Window(NamedTuple):
     def kbit(self, count: float) -> float:
         return count * 8 / self.took_ms if self.took_ms else 0.0
 
-    def allowed_bytes(self, frame: int) -> float:
-        """Upper bound of what passes in this time: limit, bucket, queue and a frame (docs/agent.md)."""
+    def allowed_bytes(self, largest: float) -> float:
+        """Upper bound of what is admitted: limit, bucket, queue and the largest datagram (docs/agent.md)."""
         highest = max(self.limits, default=0)
-        return self.budget_bytes * 1.02 + max(4000, highest / 2) + max(20_000, highest * 100 / 8) + frame
+        return self.budget_bytes * 1.02 + max(4000, highest / 2) + max(20_000, highest * 100 / 8) + largest
 
 
 @dataclass(frozen=True)
@@ -315,7 +316,14 @@ def _is_over(evidence: Evidence) -> bool:
     window, spanned = evidence.window, evidence.spanned
     at_ap_kbit = (evidence.all_received_kbit or 0) if evidence.direction == "from_user" else 0
     is_over_behind = at_ap_kbit > spanned.kbit(spanned.allowed_bytes(evidence.frame))
-    return window.passed_bytes > window.allowed_bytes(evidence.frame) or is_over_behind
+    return window.passed_bytes > window.allowed_bytes(evidence.frame + _others_datagram(evidence)) or is_over_behind
+
+
+def _others_datagram(evidence: Evidence) -> float:
+    """Bytes of the largest datagram that others can have sent on the link beside the test."""
+    window, sent_kbit = evidence.window, evidence.sent_kbit
+    of_test = 0.0 if sent_kbit is None else sent_kbit * window.took_ms / 8
+    return max(0.0, min(_DATAGRAM_BYTES, window.offered_bytes - of_test))
 
 
 def _is_full(evidence: Evidence) -> bool:
