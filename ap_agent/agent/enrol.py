@@ -26,7 +26,7 @@ from pathlib import Path
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from ap_agent.agent.http import Bounds, ClockComparison, WebClient, chain, error_of, has_cause, read_body
+from ap_agent.agent.http import ClockComparison, WebClient, chain, error_of, has_cause, read_body
 from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
@@ -180,8 +180,7 @@ def _reserved(path: Path) -> Iterator[Path]:
 
 
 def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> Credentials:
-    bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
-    client = WebClient(url, bounds, ca_file=settings.ca_file, clock=clock)
+    client = WebClient(url, settings, clock)
     try:
         with client.request("POST", PATH, json={"token": token.secret}) as answer:
             if answer.status_code == 403:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import Listener
+from ap_agent.agent.fetch import Client
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
@@ -42,7 +42,7 @@ class Live:
         if client is None or not links or not self.background.is_free:
             return
         self._log.debug("live.begin", links=len(links))
-        self.background.send(partial(session, client.live_listener(), self._agent.settings, links), self._ended)
+        self.background.send(partial(session, client, self._agent.settings, links), self._ended)
 
     def _ended(self, outcome: Exception | None) -> None:
         """Errors here only affect the page, which shows that there is no report."""
@@ -53,7 +53,7 @@ class Live:
 
 
 def session(
-    listener: Listener, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
+    client: Client, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
     """Until no page is open. Raises `AgentError`."""
     path, before = settings.limiter_run_dir / LIVE_FILE, dict[int, SeriesSample]()
@@ -77,14 +77,14 @@ def session(
                 if samples == before:  # written between the look at the file and its reading: sent already
                     continue
                 if before:  # the first samples have no rates yet
-                    links = listener.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
+                    links = client.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
                 before = samples
         finally:
             watch.close()
     except OSError as exc:
         raise AgentError(f"{exc.filename or path}: {exc.strerror}", retryable=True) from exc
     finally:
-        listener.close()
+        client.end_live()
 
 
 def _wait(watch: Watch, seconds: float) -> None:
