@@ -7,7 +7,6 @@ configurations or receipts.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
+from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_request
 from ap_agent.document.series import SeriesSample, SideSample
@@ -59,7 +59,7 @@ def session(
     path, before = settings.limiter_run_dir / LIVE_FILE, dict[int, SeriesSample]()
     ask_at, told, heard_at = monotonic(), frozenset[int](), monotonic()
     try:
-        watch = Watch([path])
+        watch, waker = Watch([path]), Waker()
         known = identity_of(path)
         try:
             while links:
@@ -67,7 +67,8 @@ def session(
                 if now >= ask_at or told != frozenset(links):
                     write_request(settings.state_dir, links)
                     ask_at, told = now + ASK_AGAIN_S, frozenset(links)
-                _wait(watch, ask_at - now)
+                waker.wait(min(ask_at - now, SILENT_S), listen_to=[watch.fileno()])
+                watch.drain()
                 if (found := identity_of(path)) in {None, known}:
                     if monotonic() >= heard_at + SILENT_S:
                         raise AgentError("The limiter does not report live rates.", retryable=True)
@@ -85,13 +86,6 @@ def session(
         raise AgentError(f"{exc.filename or path}: {exc.strerror}", retryable=True) from exc
     finally:
         client.end_live()
-
-
-def _wait(watch: Watch, seconds: float) -> None:
-    waiting = select.poll()
-    waiting.register(watch.fileno(), select.POLLIN)
-    waiting.poll(max(0, round(min(seconds, SILENT_S) * 1000)))
-    watch.drain()
 
 
 def live_document(

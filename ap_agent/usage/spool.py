@@ -140,26 +140,23 @@ class Spool:
 
     def prune(self, now_ms: int, living: frozenset[str]) -> int:
         """Discard the oldest batches beyond the bounds; return their number. `living` are the current segments."""
-        with _as_store_errors(self.path):
-            return self._prune(now_ms, living)
-
-    def _prune(self, now_ms: int, living: frozenset[str]) -> int:
         dropped = 0
-        found = self._db.execute(
-            "SELECT number, ended_ms, length(body), is_short FROM batches ORDER BY is_short, number"
-        )
-        listed = found.fetchall()
-        total = sum(size for _, _, size, _ in listed)
-        lacking = max(0, _lacking(self.path.parent)) if listed else 0
-        for number, ended_ms, size, is_short in listed:
-            is_old = ended_ms < now_ms - KEPT_MS and not is_short
-            if not is_old and total <= MAX_BYTES and lacking <= 0:
-                continue
-            left = 0 if is_short else self._shorten(number, living)
-            if not left:
-                self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
-            total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
-        self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
+        with _as_store_errors(self.path):
+            found = self._db.execute(
+                "SELECT number, ended_ms, length(body), is_short FROM batches ORDER BY is_short, number"
+            )
+            listed = found.fetchall()
+            total = sum(size for _, _, size, _ in listed)
+            lacking = max(0, _lacking(self.path.parent)) if listed else 0
+            for number, ended_ms, size, is_short in listed:
+                is_old = ended_ms < now_ms - KEPT_MS and not is_short
+                if not is_old and total <= MAX_BYTES and lacking <= 0:
+                    continue
+                left = 0 if is_short else self._shorten(number, living)
+                if not left:
+                    self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
+                total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
+            self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
         return dropped
 
     def _shorten(self, number: int, living: frozenset[str]) -> int:
