@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ from ap_agent.agent.http import ClockComparison, WebClient, chain, error_of, has
 from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
-from ap_agent.common.files import parse_json, sync_folder
+from ap_agent.common.files import parse_object, sync_folder
 from ap_agent.common.settings import Settings, set_by_hand
 from ap_agent.common.text import duration_words, time_words
 from ap_agent.common.times import time_text
@@ -198,9 +198,7 @@ def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> 
     finally:
         client.close()
     try:
-        document = parse_json(body)
-        if not isinstance(document, Mapping):
-            raise ValueError("it is not an object")
+        document = parse_object(body)
         found = parse_credentials(document, url)
     except ValueError as exc:
         raise FetchError(

@@ -17,7 +17,7 @@ import requests
 
 from ap_agent.agent.http import ClockComparison, WebClient, error_of, read_body
 from ap_agent.common.errors import AgentError, AuthError, FetchError
-from ap_agent.common.files import parse_json
+from ap_agent.common.files import parse_object
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 from ap_agent.document.live import MOST_LINKS
@@ -173,7 +173,7 @@ class Client:
             if answer.status_code != 200:
                 raise self._error_of(answer)
             try:
-                said = parse_json(_short_body(answer))
+                said = parse_object(_short_body(answer))
                 return _interface_ids(said["links"])
             except (ValueError, KeyError, TypeError) as exc:
                 raise FetchError(f"The answer to live rates cannot be read ({exc}).") from exc
@@ -233,9 +233,7 @@ def _interface_ids(written: Iterable[str]) -> tuple[int, ...]:
 
 def _receipt_answer(body: bytes) -> ReceiptAnswer:
     try:
-        said = parse_json(body, allows_fractions=True)
-        if not isinstance(said, dict):
-            raise ValueError("it is not an object")
+        said = parse_object(body, allows_fractions=True)
     except ValueError as exc:
         raise FetchError(
             f"The answer to the receipt cannot be read ({exc}); something else than the Coordination Service answers "
@@ -247,8 +245,8 @@ def _receipt_answer(body: bytes) -> ReceiptAnswer:
 def _message_of(body: bytes) -> str:
     """Message of the service's error format; otherwise a hint that it is something else."""
     try:
-        return shown(str(parse_json(body, allows_fractions=True)["message"]))
-    except (ValueError, KeyError, TypeError):
+        return shown(str(parse_object(body, allows_fractions=True)["message"]))
+    except (ValueError, KeyError):
         return "without a reason."
 
 

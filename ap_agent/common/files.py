@@ -137,6 +137,14 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     )
 
 
+def parse_object(data: bytes | str, *, allows_fractions: bool = False) -> dict[str, Any]:
+    """As `parse_json`, if it is an object."""
+    found = parse_json(data, allows_fractions=allows_fractions)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found
+
+
 def read_toml(path: Path, max_bytes: int) -> tuple[dict[str, Any], str, os.stat_result]:
     """Content of an operator's file, its text, and its stat result. Raises `OSError`, and `ValueError` with the reason:
     it quotes positions and names, never a value."""
@@ -164,9 +172,7 @@ def sealed(document: dict[str, Any]) -> bytes:
 
 def unsealed(data: bytes) -> dict[str, Any]:
     """Inverse of `sealed`. Raises `ValueError`, also for a wrong hash."""
-    document = parse_json(data)
-    if not isinstance(document, dict):
-        raise ValueError("no object")
+    document = parse_object(data)
     rest = {key: value for key, value in document.items() if key != _SEAL}
     if document.get(_SEAL) != _hash_of(rest):
         raise ValueError("a different content than was written")
