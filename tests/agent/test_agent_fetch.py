@@ -76,6 +76,7 @@ def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client
     with pytest.raises(FetchError):
         client.send_live({"schema": 1})
     client.end_live()
+    assert {one.headers["Connection"] for one in service.asked("/live")} == {"keep-alive"}
 
 
 # kind of error, may pass by itself, a piece of the message
