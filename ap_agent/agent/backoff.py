@@ -70,7 +70,7 @@ class Backoff:
         took_s = now - self._began
         is_waited = self._asked_s > 0 and took_s >= _AT_ONCE_S
         if pulled.error is not None:
-            return self._after_failure(pulled, took_s, is_waited=is_waited)
+            return self._after_failure(pulled.error, took_s, is_waited=is_waited)
         was_answered, self._is_answered = self._is_answered, True
         self.failures = 0
         if is_waited:
@@ -104,18 +104,16 @@ class Backoff:
         held, self._holds = self._holds, False
         return self._uniform(0.0, self._interval_s) if held else self._plainly_s()
 
-    def _after_failure(self, pulled: Pulled, took_s: float, *, is_waited: bool) -> float:
-        error = pulled.error
-        self.failures = self.failures + 1
+    def _after_failure(self, error: AgentError, took_s: float, *, is_waited: bool) -> float:
+        self.failures += 1
         self._quick_news = 0
         self._is_answered = False
-        retryable = error is not None and error.retryable
         told_s = error.retry_after_s if isinstance(error, FetchError) else None
         cap_s = self._cap_s
-        if retryable:
+        if error.retryable:
             cap_s = min(cap_s, self._interval_s * 2.0 ** min(self.failures, 40))
         low_s = min(self._interval_s, cap_s) / 2  # no busy loop
-        if is_waited and retryable:
+        if is_waited and error.retryable:
             self._note_cut(took_s, now=self._began + took_s, is_told=told_s is not None)
             if self.failures == 1:
                 low_s, cap_s = 0.0, self._interval_s  # a deployment: return soon, and spread

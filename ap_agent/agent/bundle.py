@@ -17,7 +17,7 @@ from typing import Any
 from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST, Limits, unpack
 from ap_agent.common.credentials import check_secret
 from ap_agent.common.errors import BundleError
-from ap_agent.common.files import parse_json
+from ap_agent.common.files import parse_object
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 from ap_agent.document.signatures import read_signed
@@ -186,12 +186,9 @@ def _links(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
 
 def _manifest(data: bytes) -> dict[str, Any]:
     try:
-        manifest = parse_json(data, allows_fractions=True)  # other keys may have them
+        return parse_object(data, allows_fractions=True)  # other keys may have them
     except ValueError as exc:
         raise BundleError(f"{MANIFEST} cannot be read: {exc}.", code="manifest_invalid") from exc
-    if not isinstance(manifest, dict):
-        raise BundleError(f"{MANIFEST} is not an object.", code="manifest_invalid")
-    return manifest
 
 
 def _required(manifest: Mapping[str, Any], key: str, kind: type, wanted: str) -> Any:

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -26,11 +26,11 @@ from pathlib import Path
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from ap_agent.agent.http import Bounds, ClockComparison, WebClient, chain, error_of, has_cause, read_body
+from ap_agent.agent.http import ClockComparison, WebClient, chain, error_of, has_cause, read_body
 from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
-from ap_agent.common.files import parse_json, sync_folder
+from ap_agent.common.files import parse_object, sync_folder
 from ap_agent.common.settings import Settings, set_by_hand
 from ap_agent.common.text import duration_words, time_words
 from ap_agent.common.times import time_text
@@ -180,8 +180,7 @@ def _reserved(path: Path) -> Iterator[Path]:
 
 
 def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> Credentials:
-    bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
-    client = WebClient(url, bounds, ca_file=settings.ca_file, clock=clock)
+    client = WebClient(url, settings, clock)
     try:
         with client.request("POST", PATH, json={"token": token.secret}) as answer:
             if answer.status_code == 403:
@@ -199,9 +198,7 @@ def _ask(url: str, token: Token, settings: Settings, clock: ClockComparison) -> 
     finally:
         client.close()
     try:
-        document = parse_json(body)
-        if not isinstance(document, Mapping):
-            raise ValueError("it is not an object")
+        document = parse_object(body)
         found = parse_credentials(document, url)
     except ValueError as exc:
         raise FetchError(

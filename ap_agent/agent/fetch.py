@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 
-from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body
+from ap_agent.agent.http import ClockComparison, WebClient, error_of, read_body
 from ap_agent.common.errors import AgentError, AuthError, FetchError
-from ap_agent.common.files import parse_json
+from ap_agent.common.files import parse_object
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 from ap_agent.document.live import MOST_LINKS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
-_MAX_ANSWER_BYTES = 64 * 1024  # of a response that is not a bundle
+_MAX_ANSWER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ FetchResult = NewBundle | NotModified | NoAS
 
 class Client:
     """The Coordination Service as this host sees it. One thread may poll while another one sends receipts and usage,
-    and a third one has a listener. Two threads must not do the same."""
+    and a third one live rates. Two threads must not do the same."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.url is None or settings.host_id is None or settings.host_secret is None:
@@ -97,12 +97,10 @@ class Client:
         self._secrets: tuple[str, ...] = (settings.host_secret,)
         self._clock = ClockComparison()
         self._polls, self._reports = self._web_client(), self._web_client()
-        self._live: WebClient | None = None
+        self._live = self._web_client(is_kept=True)
 
     def _web_client(self, *, is_kept: bool = False) -> WebClient:
-        settings = self._settings
-        bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
-        return WebClient(settings.url or "", bounds, ca_file=settings.ca_file, clock=self._clock, is_kept=is_kept)
+        return WebClient(self._settings.url or "", self._settings, self._clock, is_kept=is_kept)
 
     @property
     def clock_skew_ms(self) -> int | None:
@@ -123,8 +121,7 @@ class Client:
     def close(self) -> None:
         """Abort running requests of all threads."""
         for one in (self._polls, self._reports, self._live):
-            if one is not None:
-                one.close()
+            one.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         """Fetch something newer than `have`; the service may hold the request for `wait_s`. Raises `AuthError` (401,
@@ -152,7 +149,7 @@ class Client:
         with self._request(self._reports, "POST", "/enforcement", json=receipt) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
-            return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball"))
+            return _receipt_answer(_short_body(answer))
 
     def confirm_config(self, version: str) -> None:
         """Report `version` (G.H) as installed. 304 means already known. Raises as above."""
@@ -169,30 +166,30 @@ class Client:
         """POST samples of a test of a link (docs/api.md). Raises as `send_usage`."""
         self._upload("/test_results", gzip.compress(json.dumps(result).encode(), 1))
 
-    def live_listener(self) -> Listener:
-        """A separate connection until it is closed. One at a time."""
-        self._live = self._web_client(is_kept=True)
-        return Listener(self, self._live)
-
-    def send_live(self, client: WebClient, rates: Mapping[str, Any]) -> tuple[int, ...]:
-        """POST live rates; return the links with an open page. Raises `AuthError`, `FetchError`."""
-        with self._request(client, "POST", "/live", json=rates) as answer:
+    def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]:
+        """POST live rates, each second on one connection until `end_live`; return the links with an open page. Raises
+        `AuthError`, `FetchError`."""
+        with self._request(self._live, "POST", "/live", json=rates) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
             try:
-                said = parse_json(read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball"))
+                said = parse_object(_short_body(answer))
                 return _interface_ids(said["links"])
             except (ValueError, KeyError, TypeError) as exc:
                 raise FetchError(f"The answer to live rates cannot be read ({exc}).") from exc
+
+    def end_live(self) -> None:
+        self._live.close()
+        self._live = self._web_client(is_kept=True)
 
     def _upload(self, path: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         with self._request(self._reports, "POST", path, data=data, headers=headers) as answer:
             if answer.status_code == 200:
-                read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
+                _short_body(answer)
                 return
             if answer.status_code in {400, 413}:
-                said = read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
+                said = _short_body(answer)
                 raise UploadRefusedError(
                     f"The service rejected the request ({answer.status_code}): {_message_of(said)}"
                 )
@@ -218,24 +215,14 @@ class Client:
         if answer.status_code in {401, 403}:
             return AuthError(
                 f"The service rejects the credentials of this host ({answer.status_code}); compare host_id "
-                f"{self._host_id} "
-                "and the host secret with the host's page in the admin."
+                f"{self._host_id} and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Sends live rates each second; the response lists links with an open page."""
-
-    service: Client
-    client: WebClient
-
-    def send_live(self, rates: Mapping[str, Any]) -> tuple[int, ...]:
-        return self.service.send_live(self.client, rates)
-
-    def close(self) -> None:
-        self.client.close()
+def _short_body(answer: requests.Response) -> bytes:
+    """The body of a response that is not a bundle."""
+    return read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
 
 
 def _interface_ids(written: Iterable[str]) -> tuple[int, ...]:
@@ -246,9 +233,7 @@ def _interface_ids(written: Iterable[str]) -> tuple[int, ...]:
 
 def _receipt_answer(body: bytes) -> ReceiptAnswer:
     try:
-        said = parse_json(body, allows_fractions=True)
-        if not isinstance(said, dict):
-            raise ValueError("it is not an object")
+        said = parse_object(body, allows_fractions=True)
     except ValueError as exc:
         raise FetchError(
             f"The answer to the receipt cannot be read ({exc}); something else than the Coordination Service answers "
@@ -260,8 +245,8 @@ def _receipt_answer(body: bytes) -> ReceiptAnswer:
 def _message_of(body: bytes) -> str:
     """Message of the service's error format; otherwise a hint that it is something else."""
     try:
-        return shown(str(parse_json(body, allows_fractions=True)["message"]))
-    except (ValueError, KeyError, TypeError):
+        return shown(str(parse_object(body, allows_fractions=True)["message"]))
+    except (ValueError, KeyError):
         return "without a reason."
 
 

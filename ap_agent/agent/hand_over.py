@@ -20,9 +20,8 @@ class HandOver:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._written: tuple[str, tuple[int, ...] | None] | None = (
-            None  # the bundle's name, and the identity of its file
-        )
+        # The bundle's name, and the identity of its file.
+        self._written: tuple[str, tuple[int, ...] | None] | None = None
 
     def put(self, bundle: Bundle) -> bool:
         """Write the document for the limiter; return whether it changed. Raises `StoreError`. An unchanged file is not

@@ -16,9 +16,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import requests
@@ -27,21 +25,13 @@ import urllib3
 from ap_agent import __version__
 from ap_agent.agent.connections import Adapter, Connections
 from ap_agent.common.errors import AgentError, FetchError
+from ap_agent.common.settings import Settings
 from ap_agent.common.text import shown
 
 _SLOWEST_ROUND_TRIP_S = 2.0  # a held poll, or a busy service: the date may have been written at any time in between
 _MAX_SKEW_MS = 2**31 - 1  # range of a receipt's field: 24 days
 _CHUNK_BYTES = 64 * 1024
 _MAX_RETRY_AFTER_S = 3600.0  # larger values of Retry-After are capped at an hour
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Timeouts of a request [s]: connecting, silence, and in total."""
-
-    connect_timeout_s: float
-    read_timeout_s: float
-    deadline_s: float
 
 
 class ClockComparison:
@@ -65,23 +55,14 @@ class ClockComparison:
 class WebClient:
     """Requests to one address. One client per thread; any thread may `close`."""
 
-    def __init__(
-        self,
-        url: str,
-        bounds: Bounds,
-        *,
-        ca_file: Path | None = None,
-        clock: ClockComparison | None = None,
-        is_kept: bool = False,
-    ) -> None:
-        """`is_kept`: one connection for all requests until `close`, for one each second."""
-        self._url, self._is_kept = url, is_kept
-        self._clock = clock if clock is not None else ClockComparison()
-        self._bounds = bounds
+    def __init__(self, url: str, settings: Settings, clock: ClockComparison, *, is_kept: bool = False) -> None:
+        """`settings` have the timeouts and `ca_file`. `is_kept`: one connection for all requests until `close`, for one
+        each second."""
+        self._url, self._settings, self._clock, self._is_kept = url, settings, clock, is_kept
         self._connections = Connections(is_kept=is_kept)
         self._session = _Session()
         self._session.trust_env = False
-        self._session.verify = str(ca_file) if ca_file is not None else True
+        self._session.verify = str(settings.ca_file) if settings.ca_file is not None else True
         self._session.headers["User-Agent"] = f"scionlab-bw-agent/{__version__}"
         # The library would unpack a content encoding beyond our byte limit.
         self._session.headers["Accept-Encoding"] = "identity"
@@ -101,15 +82,15 @@ class WebClient:
         """One request whose response is read inside the `with` block (`read_body`); the deadline covers both. `wait_s`
         is how long the service may hold it, added to the timeouts. `options` are those of `requests` (`params`, `json`,
         `data`, `auth`). Raises `FetchError` for network errors; statuses are not errors here."""
-        bounds = self._bounds
-        allowed = Bounds(bounds.connect_timeout_s, bounds.read_timeout_s + wait_s, bounds.deadline_s + wait_s)
-        with self._connections.deadline(allowed.deadline_s) as is_overdue:
+        timeouts_s = self._settings.connect_timeout_s, self._settings.read_timeout_s + wait_s
+        deadline_s = self._settings.fetch_deadline_s + wait_s
+        with self._connections.deadline(deadline_s) as is_overdue:
             began = time.monotonic()
             try:
                 answer = self._session.request(
                     method,
                     self._url + path,
-                    timeout=(allowed.connect_timeout_s, allowed.read_timeout_s),
+                    timeout=timeouts_s,
                     allow_redirects=False,
                     stream=True,
                     **options,
@@ -118,24 +99,24 @@ class WebClient:
                 with answer:
                     yield answer
                     if is_overdue():  # a body without a length ends like a complete one when its socket is shut
-                        raise self._overdue(allowed)
+                        raise self._overdue(deadline_s)
             except AgentError as exc:
                 if is_overdue():  # truncated headers look like headers without a content type
-                    raise self._overdue(allowed) from exc
+                    raise self._overdue(deadline_s) from exc
                 raise
             # urllib3 and ssl errors come through when the body is read without requests.
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
                 if is_overdue():
-                    raise self._overdue(allowed) from exc
-                raise _network_error(exc, self._url, allowed) from exc
+                    raise self._overdue(deadline_s) from exc
+                raise _network_error(exc, self._url, *timeouts_s) from exc
             finally:
                 if not self._is_kept:
                     self._session.close()  # the connections, not the session: see `Connections`
 
-    def _overdue(self, allowed: Bounds) -> FetchError:
+    def _overdue(self, deadline_s: float) -> FetchError:
         if self._connections.is_closed:
             return FetchError(f"The request to {self._url} was cancelled by this agent.")
-        return FetchError(f"{self._url} did not finish its answer within {allowed.deadline_s:g} s.")
+        return FetchError(f"{self._url} did not finish its answer within {deadline_s:g} s.")
 
 
 class _Session(requests.Session):
@@ -209,15 +190,15 @@ def _parse_date(text: str | None) -> datetime | None:
 # --- what went wrong on the way -------------------------------------------------------------------------------------
 
 
-def _network_error(exc: Exception, url: str, allowed: Bounds) -> FetchError:
+def _network_error(exc: Exception, url: str, connect_timeout_s: float, read_timeout_s: float) -> FetchError:
     if isinstance(exc, requests.exceptions.SSLError) or has_cause(exc, ssl.SSLError):
         return FetchError(f"No trusted connection to {url}: {_reason(exc)}. Check the certificate and ca_file.")
     if isinstance(exc, requests.exceptions.ConnectTimeout):
-        return FetchError(f"{url} did not accept a connection within {allowed.connect_timeout_s:g} s.")
+        return FetchError(f"{url} did not accept a connection within {connect_timeout_s:g} s.")
     if isinstance(exc, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError) or has_cause(exc, TimeoutError):
         if any(isinstance(one, OSError) and one.errno == errno.ETIMEDOUT for one in chain(exc)):
             return FetchError(f"{url} does not answer TCP keepalive probes; the connection is dead.")
-        return FetchError(f"{url} sent no data for {allowed.read_timeout_s:g} s.")
+        return FetchError(f"{url} sent no data for {read_timeout_s:g} s.")
     if has_cause(exc, urllib3.exceptions.IncompleteRead):
         return FetchError(f"{url} closed the connection before the end of its answer.")
     return FetchError(f"{url} cannot be reached: {_reason(exc)}.")

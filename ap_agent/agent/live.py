@@ -7,7 +7,6 @@ configurations or receipts.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,11 +14,12 @@ from typing import Any
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import Listener
+from ap_agent.agent.fetch import Client
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
+from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 from ap_agent.document.live import ASKED_FOR_S, LIVE_FILE, read_live, write_request
 from ap_agent.document.series import SeriesSample, SideSample
@@ -42,7 +42,7 @@ class Live:
         if client is None or not links or not self.background.is_free:
             return
         self._log.debug("live.begin", links=len(links))
-        self.background.send(partial(session, client.live_listener(), self._agent.settings, links), self._ended)
+        self.background.send(partial(session, client, self._agent.settings, links), self._ended)
 
     def _ended(self, outcome: Exception | None) -> None:
         """Errors here only affect the page, which shows that there is no report."""
@@ -53,13 +53,13 @@ class Live:
 
 
 def session(
-    listener: Listener, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
+    client: Client, settings: Settings, links: Sequence[int], *, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
     """Until no page is open. Raises `AgentError`."""
     path, before = settings.limiter_run_dir / LIVE_FILE, dict[int, SeriesSample]()
     ask_at, told, heard_at = monotonic(), frozenset[int](), monotonic()
     try:
-        watch = Watch([path])
+        watch, waker = Watch([path]), Waker()
         known = identity_of(path)
         try:
             while links:
@@ -67,7 +67,8 @@ def session(
                 if now >= ask_at or told != frozenset(links):
                     write_request(settings.state_dir, links)
                     ask_at, told = now + ASK_AGAIN_S, frozenset(links)
-                _wait(watch, ask_at - now)
+                waker.wait(min(ask_at - now, SILENT_S), listen_to=[watch.fileno()])
+                watch.drain()
                 if (found := identity_of(path)) in {None, known}:
                     if monotonic() >= heard_at + SILENT_S:
                         raise AgentError("The limiter does not report live rates.", retryable=True)
@@ -77,21 +78,14 @@ def session(
                 if samples == before:  # written between the look at the file and its reading: sent already
                     continue
                 if before:  # the first samples have no rates yet
-                    links = listener.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
+                    links = client.send_live(live_document(before, samples, now_ms=round(monotonic() * 1000)))
                 before = samples
         finally:
             watch.close()
     except OSError as exc:
         raise AgentError(f"{exc.filename or path}: {exc.strerror}", retryable=True) from exc
     finally:
-        listener.close()
-
-
-def _wait(watch: Watch, seconds: float) -> None:
-    waiting = select.poll()
-    waiting.register(watch.fileno(), select.POLLIN)
-    waiting.poll(max(0, round(min(seconds, SILENT_S) * 1000)))
-    watch.drain()
+        client.end_live()
 
 
 def live_document(

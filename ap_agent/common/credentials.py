@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.files import identity_of, parse_json, read_plain
+from ap_agent.common.files import identity_of, parse_object, read_plain
 from ap_agent.common.keys import TrustedKey, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
@@ -115,8 +115,8 @@ def _refused(message: str) -> SettingsError:
 def _parse(data: bytes) -> Credentials:
     if len(data) > _MAX_FILE_BYTES:
         raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
-    document = parse_json(data)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    document = parse_object(data)
+    if document.get("schema") != SCHEMA:
         raise ValueError(f"it is not a credentials file of schema {SCHEMA}")
     return parse_credentials(document, check_url(document.get("url")))
 

@@ -8,7 +8,8 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
@@ -61,12 +62,12 @@ def read_own(
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
     try:
-        if len(data) > max_bytes:
-            raise ValueError(f"it has more than {max_bytes} bytes")
-        return parse(data)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
-        why = "it is nested too deeply" if isinstance(exc, RecursionError) else str(exc).rstrip(".")
-        raise StoreError(f"{path} cannot be used: {why}. {remedy}") from exc
+        with readable():
+            if len(data) > max_bytes:
+                raise ValueError(f"it has more than {max_bytes} bytes")
+            return parse(data)
+    except ValueError as exc:
+        raise StoreError(f"{path} cannot be used: {str(exc).rstrip('.')}. {remedy}") from exc
 
 
 def identity(found: os.stat_result) -> tuple[int, ...]:
@@ -93,6 +94,22 @@ def _require_plain(found: os.stat_result, path: Path) -> None:
     raise OSError(errno.EINVAL, f"it is {kind}; name a plain file", str(path))
 
 
+@contextmanager
+def readable() -> Iterator[None]:
+    """Whatever a reader of a document raises becomes a `ValueError` with the reason."""
+    try:
+        yield
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"it is not UTF-8 at byte {exc.start}") from exc
+    except json.JSONDecodeError as exc:  # its text quotes nothing
+        raise ValueError(f"invalid JSON at character {exc.pos}") from exc
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc
+    except (LookupError, TypeError, AttributeError, OverflowError) as exc:
+        raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from exc
+
+
+@readable()
 def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     """Parse JSON in UTF-8: no duplicate keys, no numbers of more than 18 digits, no NaN, fractions only if allowed.
     Raises `ValueError` with the reason, which quotes nothing."""
@@ -111,21 +128,21 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
     def no_fraction(_text: str) -> NoReturn:
         raise ValueError("a number is not an integer")
 
-    try:
-        text = data.decode("utf-8") if isinstance(data, bytes) else data
-        return json.loads(
-            text,
-            object_pairs_hook=unique,
-            parse_int=whole,
-            parse_float=float if allows_fractions else no_fraction,
-            parse_constant=no_fraction,
-        )
-    except UnicodeDecodeError as exc:
-        raise ValueError(f"it is not UTF-8 at byte {exc.start}") from exc
-    except json.JSONDecodeError as exc:  # its text quotes nothing
-        raise ValueError(f"invalid JSON at character {exc.pos}") from exc
-    except RecursionError as exc:
-        raise ValueError("it is nested too deeply") from exc
+    return json.loads(
+        data.decode("utf-8") if isinstance(data, bytes) else data,
+        object_pairs_hook=unique,
+        parse_int=whole,
+        parse_float=float if allows_fractions else no_fraction,
+        parse_constant=no_fraction,
+    )
+
+
+def parse_object(data: bytes | str, *, allows_fractions: bool = False) -> dict[str, Any]:
+    """As `parse_json`, if it is an object."""
+    found = parse_json(data, allows_fractions=allows_fractions)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found
 
 
 def read_toml(path: Path, max_bytes: int) -> tuple[dict[str, Any], str, os.stat_result]:
@@ -155,9 +172,7 @@ def sealed(document: dict[str, Any]) -> bytes:
 
 def unsealed(data: bytes) -> dict[str, Any]:
     """Inverse of `sealed`. Raises `ValueError`, also for a wrong hash."""
-    document = parse_json(data)
-    if not isinstance(document, dict):
-        raise ValueError("no object")
+    document = parse_object(data)
     rest = {key: value for key, value in document.items() if key != _SEAL}
     if document.get(_SEAL) != _hash_of(rest):
         raise ValueError("a different content than was written")

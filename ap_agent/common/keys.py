@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from dataclasses import dataclass
@@ -74,6 +73,6 @@ def decoded(text: object, size: int) -> bytes | None:
         return None
     try:
         data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     return data if len(data) == size and base64.b64encode(data).decode("ascii") == text else None

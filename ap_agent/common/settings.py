@@ -181,10 +181,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         raise SettingsError(f"The configuration file {file} cannot be read: {exc.strerror}.") from exc
     except ValueError as exc:
         raise SettingsError(f"The configuration file {file} {exc}.") from exc
-    values = {}
-    for name, value in document.items():
-        key = _known(name, f"{file}")
-        values[name] = _checked(name, key, value, f"{file}")
+    values = {name: _setting(name, value, f"{file}") for name, value in document.items()}
     mode = stat.S_IMODE(found.st_mode)
     if "host_secret" in values and mode & 0o007:
         raise SettingsError(
@@ -199,37 +196,26 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        key = _known(name, f"the environment variable {variable}")
-        text = environment[variable]
-        try:
-            value = key.parse(text)
-        except ValueError as exc:
-            raise _refused(name, key, text, f"the environment variable {variable}", exc) from None
-        values[name] = _checked(name, key, value, f"the environment variable {variable}")
+        name, where = variable.removeprefix(ENVIRONMENT_PREFIX).lower(), f"the environment variable {variable}"
+        values[name] = _setting(name, environment[variable], where, is_text=True)
     return values
 
 
-def _known(name: str, where: str) -> Key:
-    """Raises `SettingsError`."""
-    if name in KEYS:
-        return KEYS[name]
-    close = difflib.get_close_matches(name, KEYS, n=1)
-    meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
-    raise SettingsError(f'{where}: unknown key "{name}".{meant}', key=name)
-
-
-def _checked(name: str, key: Key, value: object, where: str) -> Any:
+def _setting(name: str, value: Any, where: str, *, is_text: bool = False) -> Any:
+    """The setting of a TOML value, or of text. Raises `SettingsError`."""
+    if name not in KEYS:
+        close = difflib.get_close_matches(name, KEYS, n=1)
+        meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
+        raise SettingsError(f'{where}: unknown key "{name}".{meant}', key=name)
+    key = KEYS[name]
     try:
+        value = key.parse(value) if is_text else value
         return key.check(value)
     except ValueError as exc:
-        raise _refused(name, key, value, where, exc) from None
-
-
-def _refused(name: str, key: Key, value: object, where: str, reason: ValueError) -> SettingsError:
-    shown = "(not shown)" if name == "host_secret" or (name == "url" and "@" in str(value)) else repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return SettingsError(f"{where}: {name} = {shown} is not {key.wanted}: {str(reason).rstrip('.')}.", key=name)
+        shown = "(not shown)" if name == "host_secret" or (name == "url" and "@" in str(value)) else repr(value)
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        text = f"{where}: {name} = {shown} is not {key.wanted}: {str(exc).rstrip('.')}."
+        raise SettingsError(text, key=name) from None
 
 
 # --- rules over several keys ----------------------------------------------------------------------------------------

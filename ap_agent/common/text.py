@@ -76,11 +76,8 @@ def remote_of(link: LinkInfo) -> str:
     """`192.0.2.11:50000`, `[2001:db8::7]:50000`, or only the address without a port."""
     if link.remote_port is None:
         return str(link.remote_ip)
-    return (
-        f"[{link.remote_ip}]:{link.remote_port}"
-        if link.remote_ip.version == 6
-        else f"{link.remote_ip}:{link.remote_port}"
-    )
+    address = f"[{link.remote_ip}]" if link.remote_ip.version == 6 else str(link.remote_ip)
+    return f"{address}:{link.remote_port}"
 
 
 def problem_lines(problems: Iterable[Problem]) -> list[str]:

@@ -13,20 +13,13 @@ from collections.abc import Callable
 from ap_agent.common.errors import AgentError
 
 
-class Beside:
-    """A thread's work, released when the thread has ended, whether or not it began."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
-
-    def __call__(self) -> None:
-        self._run()
-
-
-def start(run: Callable[[], None]) -> weakref.ref[Beside]:
+def start(run: Callable[[], None]) -> weakref.ref[Callable[[], None]]:
     """Run it in a daemon thread. The reference is dropped when the thread has ended. Raises `AgentError` if no thread
     can be created."""
-    beside = Beside(run)
+
+    def beside() -> None:  # held by the thread alone, and released with it, whether or not it began
+        run()
+
     try:
         _thread.start_new_thread(beside, ())
     except RuntimeError as exc:

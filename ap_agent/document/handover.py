@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent.common.errors import BundleError, TrustError
-from ap_agent.common.files import parse_json, write_atomically
+from ap_agent.common.files import parse_object, write_atomically
 from ap_agent.document.signed_text import Signed, Version, observe_only_of, total_of
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
 from contract.link_info import KnownEntries, LinkInfo, LinkInfoError, parse_link_info
@@ -118,11 +118,9 @@ def read_head(line: bytes, *, host_id: str | None, verify: Verify, allow_unsigne
     if len(line) > MAX_HEAD_BYTES or not line.endswith(b"\n"):
         raise _invalid(f"does not begin with a line of at most {MAX_HEAD_BYTES} bytes")
     try:
-        head = parse_json(line)
+        head = parse_object(line)
     except ValueError as exc:
         raise _invalid(f"cannot be read: {exc}") from exc
-    if not isinstance(head, dict):
-        raise _invalid("begins with no object")
     if head.get("schema") != SCHEMA or type(head["schema"]) is not int:
         raise _invalid(f"has another schema than {SCHEMA}; install agent and limiter of one version")
     signed = verify(head)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from ap_agent.common.files import parse_json, read_own, write_atomically
-from ap_agent.document.series import REMEDY, SeriesSample, sample_of
+from ap_agent.document.series import REMEDY, SeriesSample, of_schema, sample_of
 from contract.link_rules import MAX_INTERFACE_ID
 
 SCHEMA = 1
@@ -38,7 +37,7 @@ def read_request(folder: Path) -> frozenset[int]:
 
 
 def _request(data: bytes) -> frozenset[int]:
-    links = _checked(parse_json(data))["links"]
+    links = of_schema(SCHEMA, parse_json(data))["links"]
     if not isinstance(links, list) or len(links) > MOST_LINKS:
         raise ValueError("too many links")
     if any(type(one) is not int or not 1 <= one <= MAX_INTERFACE_ID for one in links):
@@ -61,10 +60,4 @@ def read_live(folder: Path) -> dict[int, SeriesSample]:
 
 def _samples(data: bytes) -> dict[int, SeriesSample]:
     """Without `parse_json`, which rejects the 64 bits of a segment."""
-    return {int(number): sample_of(row) for number, row in _checked(json.loads(data))["links"]}
-
-
-def _checked(document: Any) -> Any:
-    if document["schema"] != SCHEMA:
-        raise ValueError("another schema; install agent and limiter of one version")
-    return document
+    return {int(number): sample_of(row) for number, row in of_schema(SCHEMA, json.loads(data))["links"]}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ap_agent.common.files import read_own, write_atomically
+from ap_agent.common.files import read_own, readable, write_atomically
 
 SCHEMA = 1
 FILE_NAME = "tests.json"
@@ -71,19 +71,17 @@ def read_series(folder: Path) -> tuple[Series, ...]:
     return read_own(folder / FILE_NAME, MAX_BYTES, parse_series, REMEDY) or ()
 
 
+@readable()
 def parse_series(data: bytes) -> tuple[Series, ...]:
     """Raises `ValueError` with the reason, for any bytes."""
-    try:
-        document = json.loads(data)
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
-        return tuple(_series(one) for one in document["tests"])
-    except json.JSONDecodeError as exc:
-        raise ValueError(f"invalid JSON at character {exc.pos}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except (KeyError, TypeError, IndexError, AttributeError) as exc:
-        raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
+    return tuple(_series(one) for one in of_schema(SCHEMA, json.loads(data))["tests"])
+
+
+def of_schema(schema: int, document: Any) -> dict[str, Any]:
+    """The document. Raises `ValueError` unless it is of this schema."""
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ValueError(f"it has another schema than {schema}; install agent and limiter of one version")
+    return document
 
 
 def _series(said: Mapping[str, Any]) -> Series:

@@ -18,10 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_type_hints
 
-from ap_agent.common.files import read_own, write_atomically
+from ap_agent.common.files import read_own, readable, write_atomically
 from ap_agent.common.problem import Problem
 from ap_agent.common.times import time_text
-from ap_agent.document.series import REMEDY
+from ap_agent.document.series import REMEDY, of_schema
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 
@@ -141,21 +141,12 @@ def _written(value: Any) -> Any:
     return time_text(value, "microseconds") if isinstance(value, datetime) else astuple(value)  # a `Problem`
 
 
+@readable()
 def parse_state(data: bytes) -> LimiterState:
     """Inverse of `state_bytes`. Raises `ValueError` with the reason, for any bytes."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
-    try:
-        document = json.loads(data, parse_float=_no_fraction, parse_constant=_no_fraction)
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-            raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
-        return _state(document)
-    except json.JSONDecodeError as exc:
-        raise ValueError(f"invalid JSON at character {exc.pos}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as exc:
-        raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
+    return _state(of_schema(SCHEMA, json.loads(data, parse_float=_no_fraction, parse_constant=_no_fraction)))
 
 
 def _no_fraction(_text: str) -> NoReturn:
@@ -183,9 +174,7 @@ def _state(document: dict[str, Any]) -> LimiterState:
         next_step_at=_moment(document["next_step_at"]) if document["next_step_at"] is not None else None,
         order=Version(*order) if order is not None else None,
         total=Total(*total) if total is not None else None,
-        unmatched=(_direction(unmatched[0], numbers), _direction(unmatched[1], numbers))
-        if unmatched is not None
-        else None,
+        unmatched=_both(unmatched, numbers) if unmatched is not None else None,
         links={row[0]: _link(row, numbers) for row in document["links"]},
         problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
         devices=tuple(map(_text, document["devices"])),

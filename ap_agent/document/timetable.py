@@ -18,8 +18,7 @@ _ARMED_AHEAD = timedelta(seconds=ARMED_AHEAD_S)
 
 def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | None:
     """When the next timed limit of any of them begins, steps or ends."""
-    moments = (link.next_change(after) for link in links.values() if link.is_user_as and link.timed)
-    return min((one for one in moments if one is not None), default=None)
+    return _earliest(link.next_change(after) for link in links.values() if link.is_user_as and link.timed)
 
 
 def tests_that_send(link: LinkInfo) -> tuple[LinkTest, ...]:

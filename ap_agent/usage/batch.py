@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ap_agent import __version__
 from ap_agent.common.times import time_text
-from ap_agent.document.state import Counters, Direction
+from ap_agent.document.state import Direction
 
 SCHEMA = 1
 MAX_TIMES = 60
@@ -34,10 +34,6 @@ class Row(NamedTuple):
     packets: int
     drops: int
     backlog_bytes: int
-
-    @classmethod
-    def of(cls, segment: int, rate_kbit: int, counters: Counters, *, drops: int, backlog_bytes: int = 0) -> Row:
-        return cls(segment, rate_kbit, counters.passed_bytes, counters.passed_packets, drops, backlog_bytes)
 
 
 def segment_text(segment: int) -> str:

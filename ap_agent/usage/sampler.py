@@ -7,9 +7,9 @@ has no next one, so each that the limiter names is stored once, in a separate ba
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from ap_agent.document.state import ClosedSegment, Counters, DirectionState, LimiterState
+from ap_agent.document.state import ClosedSegment, DirectionState, LimiterState
 from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits, segment_text
 from ap_agent.usage.spool import KEPT_MS, Spool
 
@@ -78,23 +78,23 @@ class Sampler:
 
 
 def sample_of(state: LimiterState, before: Sample | None) -> Sample:
-    """All directions in the kernel. Drops never fall within a segment: HTB's part restarts with its class."""
+    """All directions in the kernel."""
     rows: dict[Key, Row] = {}
     key: Key
     known = before.rows if before is not None else {}
     for number, link in state.links.items():
         for key, side in (((number, "to_user"), link.to_user), ((number, "from_user"), link.from_user)):
             if side is not None:
-                rows[key] = _row(side, known.get(key))
+                rows[key] = _row(side, known.get(key), drops=side.drops, backlog_bytes=side.backlog_bytes)
     version = state.order.configuration if state.order is not None else None
     return Sample(_ms(state.written_at), version, rows)
 
 
-def _row(side: DirectionState, before: Row | None) -> Row:
-    drops = side.drops
-    if before is not None and before.segment == side.segment:
+def _row(of: DirectionState | ClosedSegment, before: Row | None, *, drops: int, backlog_bytes: int = 0) -> Row:
+    """Drops never fall within a segment: HTB's part restarts with its class."""
+    if before is not None and before.segment == of.segment:
         drops = max(drops, before.drops)
-    return Row.of(side.segment, side.rate_kbit, side.counters, drops=drops, backlog_bytes=side.backlog_bytes)
+    return Row(of.segment, of.rate_kbit, of.counters.passed_bytes, of.counters.passed_packets, drops, backlog_bytes)
 
 
 def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: str | None) -> list[Sample]:
@@ -109,7 +109,7 @@ def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: 
         last = known.get(key)
         is_known = last is not None and last.segment == one.segment
         whose = before.version if before is not None and is_known else version
-        row = _last_row(one.segment, one.rate_kbit, one.counters, last if is_known else None)
+        row = _row(one, last, drops=one.counters.refused_packets)
         at_ms = max(one.closed_at_ms, earliest_ms)
         fitting = (rows for when, of, rows in made if (when, of) == (at_ms, whose) and key not in rows)
         rows = next(fitting, None)
@@ -121,11 +121,5 @@ def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: 
     return made
 
 
-def _last_row(segment: int, rate_kbit: int, counters: Counters, before: Row | None) -> Row:
-    drops = max(counters.refused_packets, before.drops if before is not None else 0)
-    return Row.of(segment, rate_kbit, counters, drops=drops)
-
-
 def _ms(moment: datetime) -> int:
-    passed = moment - _EPOCH
-    return (passed.days * 86_400 + passed.seconds) * 1000 + passed.microseconds // 1000
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -79,16 +79,13 @@ class Spool:
 
     def open_samples(self) -> list[Sample]:
         """Samples of the open batch, oldest first."""
-        return self._samples("WHERE is_open ORDER BY number")
+        with _as_store_errors(self.path):
+            return _samples(self._db, "WHERE is_open ORDER BY number")
 
     def newest_samples(self) -> list[Sample]:
         """The two newest, oldest first."""
-        return self._samples("ORDER BY number DESC LIMIT 2")[::-1]
-
-    def _samples(self, which: str) -> list[Sample]:
         with _as_store_errors(self.path):
-            found = self._db.execute(f"SELECT at_ms, version, rows FROM samples {which}")  # noqa: S608 - our own text
-            return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in found]
+            return _samples(self._db, _NEWEST)[::-1]
 
     def add_sample(self, one: Sample) -> None:
         values = (one.at_ms, one.version, packed_rows(one.rows))
@@ -106,12 +103,8 @@ class Spool:
     def add_batch(self, samples: Sequence[Sample]) -> None:
         """Append it: within a segment smaller counters must be sent first."""
         batch_id = new_batch_id()
-        self.add_body(batch_id, samples[-1].at_ms, body(batch_id, samples))
-
-    def add_body(self, batch_id: str, ended_ms: int, data: bytes) -> None:
-        """An existing one is kept."""
-        values = (batch_id, ended_ms, data)
-        self._db.execute("INSERT OR IGNORE INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
+        values = (batch_id, samples[-1].at_ms, body(batch_id, samples))
+        self._db.execute("INSERT INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
 
     def oldest(self) -> StoredBatch | None:
         with _as_store_errors(self.path):
@@ -147,26 +140,23 @@ class Spool:
 
     def prune(self, now_ms: int, living: frozenset[str]) -> int:
         """Discard the oldest batches beyond the bounds; return their number. `living` are the current segments."""
-        with _as_store_errors(self.path):
-            return self._prune(now_ms, living)
-
-    def _prune(self, now_ms: int, living: frozenset[str]) -> int:
         dropped = 0
-        found = self._db.execute(
-            "SELECT number, ended_ms, length(body), is_short FROM batches ORDER BY is_short, number"
-        )
-        listed = found.fetchall()
-        total = sum(size for _, _, size, _ in listed)
-        lacking = max(0, _lacking(self.path.parent)) if listed else 0
-        for number, ended_ms, size, is_short in listed:
-            is_old = ended_ms < now_ms - KEPT_MS and not is_short
-            if not is_old and total <= MAX_BYTES and lacking <= 0:
-                continue
-            left = 0 if is_short else self._shorten(number, living)
-            if not left:
-                self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
-            total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
-        self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
+        with _as_store_errors(self.path):
+            found = self._db.execute(
+                "SELECT number, ended_ms, length(body), is_short FROM batches ORDER BY is_short, number"
+            )
+            listed = found.fetchall()
+            total = sum(size for _, _, size, _ in listed)
+            lacking = max(0, _lacking(self.path.parent)) if listed else 0
+            for number, ended_ms, size, is_short in listed:
+                is_old = ended_ms < now_ms - KEPT_MS and not is_short
+                if not is_old and total <= MAX_BYTES and lacking <= 0:
+                    continue
+                left = 0 if is_short else self._shorten(number, living)
+                if not left:
+                    self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
+                total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
+            self._db.executescript("PRAGMA incremental_vacuum")  # frees space of sent batches; one step is a page
         return dropped
 
     def _shorten(self, number: int, living: frozenset[str]) -> int:
@@ -203,10 +193,17 @@ def read_newest(path: Path) -> list[Sample]:
     with _as_store_errors(path):
         db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
-            found = db.execute("SELECT at_ms, version, rows FROM samples ORDER BY number DESC LIMIT 2").fetchall()
+            return _samples(db, _NEWEST)[::-1]
         finally:
             db.close()
-        return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in reversed(found)]
+
+
+_NEWEST = "ORDER BY number DESC LIMIT 2"
+
+
+def _samples(db: sqlite3.Connection, which: str) -> list[Sample]:
+    found = db.execute(f"SELECT at_ms, version, rows FROM samples {which}")  # noqa: S608 - our own text
+    return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in found]
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -22,7 +22,7 @@ def main(config: Path, url: str, ca_file: Path) -> int:
     settings = replace(
         settings_without_enrolment(config, {}), url=url, host_id=HOST_ID, host_secret="0" * 32, ca_file=ca_file
     )
-    session(Client(settings).live_listener(), settings, (1,))
+    session(Client(settings), settings, (1,))
     return 0
 
 

@@ -65,18 +65,18 @@ def test_question_that_waits_may_be_answered_with_what_is_looked_at(service: Ser
 
 
 def test_live_rates_are_answered_with_what_is_looked_at(service: Service, client: Client) -> None:
-    listener = client.live_listener()
     for answer, links in ((b'{"links": ["7", "8"]}', (7, 8)), (b'{"links": []}', ())):
         service.answers["/live"] = reply(200, answer)
-        assert listener.send_live({"schema": 1}) == links
+        assert client.send_live({"schema": 1}) == links
     for answer in (b"", b"[]", b'{"links": 7}', b'{"links": [7]}'):
         service.answers["/live"] = reply(200, answer)
         with pytest.raises(FetchError, match="cannot be read"):
-            listener.send_live({"schema": 1})
+            client.send_live({"schema": 1})
     service.answers["/live"] = status(404)
     with pytest.raises(FetchError):
-        listener.send_live({"schema": 1})
-    listener.close()
+        client.send_live({"schema": 1})
+    client.end_live()
+    assert {one.headers["Connection"] for one in service.asked("/live")} == {"keep-alive"}
 
 
 # kind of error, may pass by itself, a piece of the message

@@ -70,7 +70,7 @@ class Service:
         self.asked.append(read_request(self.folder / "state"))
         return tuple(self.answers.pop(0))
 
-    def close(self) -> None:
+    def end_live(self) -> None:
         self.is_closed = True
 
 

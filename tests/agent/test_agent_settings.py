@@ -120,6 +120,7 @@ def test_secret_is_in_no_representation(tmp_path: Path) -> None:
         f'url = "https://host:{SECRET}@x"',
         f'host_secret = "{SECRET}',
         f'host_secret = "{SECRET}"\nhost_secret = "{SECRET}"',
+        f'host_secret = "{SECRET} {SECRET}"',
     ],
 )
 def test_secret_is_in_no_message(tmp_path: Path, text: str) -> None:

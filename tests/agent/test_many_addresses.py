@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ap_agent.agent.http import Bounds, WebClient
+from ap_agent.agent.http import ClockComparison, WebClient
+from ap_agent.common.settings import Settings
 from multipath.paths import Path
 from multipath.transfer import Connection
 from scionlab_bw.client import Service
@@ -35,7 +36,9 @@ class Server6(HTTPServer):
 
 
 def by_agent(url: str) -> None:
-    client = WebClient(url, Bounds(2.0, 2.0, 5.0))
+    client = WebClient(
+        url, Settings(connect_timeout_s=2.0, read_timeout_s=2.0, fetch_deadline_s=5.0), ClockComparison()
+    )
     with client.request("GET", "/") as answer:
         assert answer.status_code == 206
     client.close()

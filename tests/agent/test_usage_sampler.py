@@ -134,11 +134,11 @@ def test_segment_that_nobody_saw_while_it_lived_is_counted(counting: Counting) -
 
 def test_drops_of_a_segment_never_go_back(counting: Counting) -> None:
     """HTB's own begin anew with its class, the segment goes on."""
-    for second, dropped in ((0, 40), (10, 3), (20, 9)):
-        side = direction(500, 1000, segment=5, refused=2, dropped=dropped)
+    for second, segment, dropped in ((0, 5, 40), (10, 5, 3), (20, 5, 9), (30, 6, 1)):
+        side = direction(500, 1000, segment=segment, refused=2, dropped=dropped)
         counting.take(second, links={1: link_state(1, to_user=side)})
     counting.finish()
-    assert documents(counting)[0]["links"]["1"]["to_user"]["drops"] == [42, 42, 42]
+    assert [one["links"]["1"]["to_user"]["drops"] for one in documents(counting)] == [[42, 42, 42], [3]]
 
 
 def test_clock_that_is_set_back_keeps_the_order_of_batches(counting: Counting) -> None:
