@@ -23,7 +23,6 @@ from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, Limits, LinkStep, TimedLimits
-from config_tar import host_members, pack
 from contract.link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
 from scionlab.delivery.download import build_user_download
 from scionlab.enforcement.receipt_format import parse_receipt
@@ -34,21 +33,18 @@ from tests.contract.config_samples import (
     AP_HOST,
     FULL_AP_HOST,
     KEYS,
-    SITE_URL,
     TESTED_AP_HOST,
     TESTS,
     USER_AP_HOST,
     USER_HOST,
     SampleHost,
+    members_of,
+    tar_of,
 )
 from tests.contract.stock_client import complaints
 
 SAMPLES = Path(__file__).with_name("samples")
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
-
-
-def tar_of(host: SampleHost) -> bytes:
-    return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS))
 
 
 def test_agent_reads_tests_of_each_kind() -> None:
@@ -59,10 +55,7 @@ def test_agent_reads_tests_of_each_kind() -> None:
         assert [number for number, link in bundle.links.items() if link.tests] == [2]
 
 
-USER_MEMBERS = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
-
-
-@table("data", [tar_of(USER_HOST), build_user_download(USER_HOST, USER_MEMBERS)])
+@table("data", [tar_of(USER_HOST), build_user_download(USER_HOST, members_of(USER_HOST))])
 def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
     with pytest.raises(BundleError) as refused:
         read_bundle(data, host_id=USER_HOST.uid)
