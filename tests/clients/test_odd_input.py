@@ -473,20 +473,22 @@ def test_an_agent_with_odd_arguments_and_tokens(run: Run, tmp_path: Path, faults
             run(lambda words: agent_cli.main(words, {}), given, {1, 2}, typed)
 
 
-def test_output_that_cannot_be_written_is_no_traceback(service: Service, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_no_traceback_and_json_is_whole(service: Service, tmp_path: Path) -> None:
     """In processes of their own: the streams are the program's."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     service.answers["GET links/"]["results"][0]["status"]["remark"]["text"] = "Z\u00fcrich \u2026"
-    program = [sys.executable, "-m", "scionlab_bw", "links"]
-    for redirection, code in ((">/dev/full", 1), (">&-", 0), ("", 0), ("2>&-", 0)):
+    service.answers["GET links/#/"]["as_label"] = "Z\u00fcrich"
+    table = [(">/dev/full", 1, "links"), (">&-", 0, "links"), ("", 0, "links"), ("2>&-", 0, "links")]
+    for redirection, code, words in [*table, ("", 0, "watch 7 --once --json")]:
         done = subprocess.run(
-            ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *program],
+            ["/bin/sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-m", "scionlab_bw", *words.split()],
             env=env,
             capture_output=True,
             cwd=tmp_path,
             check=False,
         )
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    assert json.loads(done.stdout)["as_label"] == "Z\u00fcrich"
 
 
 # --- where secrets go, and whose clock counts -------------------------------------------------------------------------
