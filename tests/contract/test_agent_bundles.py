@@ -32,12 +32,11 @@ from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     FULL_AP_HOST,
+    HOSTS,
     KEYS,
     TESTED_AP_HOST,
     TESTS,
-    USER_AP_HOST,
     USER_HOST,
-    SampleHost,
     members_of,
     tar_of,
 )
@@ -92,11 +91,14 @@ def test_signed_sample_is_believed_with_the_key_that_signed_it_and_with_no_other
     assert refused.value.code == "unknown_key"
 
 
-@table("host", [AP_HOST, USER_AP_HOST, FULL_AP_HOST], ids=lambda host: host.AS.isd_as)
-def test_tarball_of_today_is_believed(host: SampleHost) -> None:
-    keyring = Keyring.of(parse_keys(KEYS.entries))
+@table("name", [name for name, host in HOSTS.items() if host.attachment_point])
+def test_tarball_of_today_is_believed(name: str) -> None:
+    host, keyring = HOSTS[name], Keyring.of(parse_keys(KEYS.entries))
 
-    assert read_bundle(tar_of(host), host_id=host.uid, verify=partial(verify, keyring=keyring, now=NOW)).signed
+    bundle = read_bundle(tar_of(host), host_id=host.uid, verify=partial(verify, keyring=keyring, now=NOW))
+    assert bundle.order == Version(1, host.config_version, host.limits_version)
+    assert (bundle.version, bundle.limits_version) == (f"1.{host.config_version}", host.limits_version)
+    assert list(bundle.links) == [end.interface_id for end in host.link_ends]
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------

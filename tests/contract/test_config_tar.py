@@ -1,4 +1,4 @@
-"""What `config_tar` packs: exact documents and names, the same bytes every time, tarballs that both clients take."""
+"""What `config_tar` packs: exact documents and names, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import RuleError
 from config_tar import download_name, host_tar_name
 from scionlab.delivery.download import build_user_download
@@ -121,20 +120,6 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
         "scionlab-config.json": "0o600",
     }
     assert tar_of(AP_HOST)[4:8] == b"\0\0\0\0"  # no time in the gzip header (RFC 1952)
-
-
-# --- what the clients take ----------------------------------------------------------------------------------
-
-
-@table("name", [name for name, host in HOSTS.items() if host.attachment_point])
-def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
-    host = HOSTS[name]
-    bundle = read_bundle(tar_of(host), host_id=host.uid)
-    assert (bundle.version, bundle.limits_version) == (
-        "1.18" if host is not USER_AP_HOST else "1.3",
-        host.limits_version,
-    )
-    assert list(bundle.links) == [end.interface_id for end in host.link_ends]
 
 
 # --- the download for people --------------------------------------------------------------------------------
