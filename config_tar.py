@@ -31,6 +31,7 @@ from typing import Any, Protocol
 
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, generate_link_info, time_text
 from contract import scion_files
+from contract.scion_files import HostSnapshot
 
 MANIFEST_NAME = "scionlab-config.json"
 
@@ -68,26 +69,6 @@ class ConfigHost(Protocol):
     def AS(self) -> scion_files.ConfigAS | None: ...  # noqa: N802  the model's name; Django forbids `as_`
     @property
     def link_ends(self) -> Iterable[scion_files.ConfigLinkEnd]: ...
-
-
-@dataclass(frozen=True)
-class HostSnapshot:
-    """A host with every attribute read once, so that all files of one tarball are consistent."""
-
-    uid: str
-    secret: str
-    config_version: int
-    limits_version: int
-    internal_ip: str
-    scion_packages: str
-    AS: scion_files.ConfigAS
-    link_ends: tuple[scion_files.ConfigLinkEnd, ...]
-    is_attachment_point: bool
-    total_kbit: int | None = None
-    observe_only: bool = False
-    publishes_limits: bool = False
-    metadata_entries: Mapping[str, Any] = field(default_factory=dict)
-    limits_only: bool = False
 
 
 def snapshot(host: ConfigHost) -> HostSnapshot:

@@ -96,10 +96,6 @@ class LinkInfo:
         directions = None if limits.is_symmetric else limits
         return replace(self, bandwidth_kbit=limits.lowest_kbit, directions=directions, timed=())
 
-    def at(self, when: datetime) -> LinkInfo:
-        """A copy with the limits of a moment at all times; itself if they are."""
-        return self.with_limits(self.limits_at(when)) if self.timed else self
-
 
 # Entries of one document by key, raw and parsed.
 KnownEntries = dict[str, tuple[Mapping[str, Any], LinkInfo]]

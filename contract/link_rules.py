@@ -111,6 +111,15 @@ def _not_a_host(address: IPAddress) -> str | None:
     return next((what for what, is_so in kinds if is_so), None)
 
 
+def _host_address(text: object, remedy: str, *, may_be_loopback: bool = False) -> IPAddress:
+    """Raises `RuleError` (`address_invalid`, `address_refused`)."""
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None and not (may_be_loopback and address.is_loopback):
+        raise RuleError("address_refused", f"{address} is {what}; {remedy}")
+    return address
+
+
 def check_underlay_address(
     text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
 ) -> IPAddress:
@@ -118,14 +127,9 @@ def check_underlay_address(
     rejects private and documentation addresses; `own` are the attachment point's addresses; `family` is 4 or 6 if the
     other end only has that one. Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`,
     `address_family`, `address_not_global`)."""
-    address = parse_ip(text)
-    what = _not_a_host(address)
-    if what is not None:
-        raise RuleError(
-            "address_refused",
-            f"{address} is {what}; other hosts cannot reach it. Use the address of this AS as seen by the "
-            "attachment point.",
-        )
+    address = _host_address(
+        text, "other hosts cannot reach it. Use the address of this AS as seen by the attachment point."
+    )
     if any(address == ipaddress.ip_address(one) for one in own):
         raise RuleError(
             "address_own",
@@ -149,28 +153,18 @@ def check_underlay_address(
 def check_internal_address(text: object, *, alone: bool) -> IPAddress:
     """Check the address at which other hosts of the AS reach border routers and services. A host that is `alone` in its
     AS may have a loopback address. Raises `RuleError` (`address_invalid`, `address_refused`)."""
-    address = parse_ip(text)
-    what = _not_a_host(address)
-    if what is not None and not (alone and address.is_loopback):
-        raise RuleError(
-            "address_refused",
-            f"{address} is {what}; other hosts of the AS cannot reach it. Use an address of this host in the AS's "
-            "own network.",
-        )
-    return address
+    remedy = "other hosts of the AS cannot reach it. Use an address of this host in the AS's own network."
+    return _host_address(text, remedy, may_be_loopback=alone)
 
 
 def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
     """Check the address of a host's own socket behind a NAT: usually private. Raises `RuleError` (`address_invalid`,
     `address_refused`, `address_family`)."""
-    address = parse_ip(text)
-    what = _not_a_host(address)
-    if what is not None:
-        raise RuleError(
-            "address_refused",
-            f"{address} is {what}; a socket bound to it cannot reach other hosts. Use an address of a network "
-            "card of the host, or leave the bind IP empty.",
-        )
+    address = _host_address(
+        text,
+        "a socket bound to it cannot reach other hosts. Use an address of a network card of the host, or leave the "
+        "bind IP empty.",
+    )
     if family is not None and address.version != family:
         raise RuleError(
             "address_family",

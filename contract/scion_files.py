@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from bandwidth_config import LinkEnd, RuleError, standing_limits
@@ -67,18 +67,25 @@ class ConfigAS(Protocol):
     def is_core(self) -> bool: ...
 
 
-class ScionHost(Protocol):
-    """A host of an AS."""
+@dataclass(frozen=True)
+class HostSnapshot:
+    """A host of an AS with every attribute read once (`config_tar.snapshot`), so that all files of one tarball are
+    consistent. `scion_packages` is one of `PACKAGES`."""
 
-    @property
-    def internal_ip(self) -> str: ...
-    @property
-    def AS(self) -> ConfigAS: ...  # noqa: N802  the model's name; Django forbids `as_`
-    @property
-    def link_ends(self) -> Sequence[ConfigLinkEnd]: ...
-    @property
-    def scion_packages(self) -> str:
-        """One of `PACKAGES`."""
+    uid: str
+    secret: str
+    config_version: int
+    limits_version: int
+    internal_ip: str
+    scion_packages: str
+    AS: ConfigAS
+    link_ends: tuple[ConfigLinkEnd, ...]
+    is_attachment_point: bool
+    total_kbit: int | None = None
+    observe_only: bool = False
+    publishes_limits: bool = False
+    metadata_entries: Mapping[str, Any] = field(default_factory=dict)
+    limits_only: bool = False
 
 
 # --- topology.json ------------------------------------------------------------------------------------------
@@ -89,13 +96,13 @@ def link_mtu_bytes(underlay_ip: str) -> int:
     return MTU_BYTES if ipaddress.ip_address(underlay_ip).version == 4 else MTU_OVER_IPV6_BYTES
 
 
-def as_mtu_bytes(hosts: Iterable[ScionHost]) -> int:
+def as_mtu_bytes(hosts: Iterable[HostSnapshot]) -> int:
     """The `mtu` of an AS is that of its inner network, between its routers and hosts (doc/manuals/common.rst). SCION
     itself takes the minimum of the ASes and links of a path."""
     return min(link_mtu_bytes(host.internal_ip) for host in hosts)
 
 
-def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int = MTU_BYTES) -> dict[str, Any]:
+def build_topology(as_: ConfigAS, hosts: Sequence[HostSnapshot], *, mtu_bytes: int = MTU_BYTES) -> dict[str, Any]:
     """topology.json of an AS: the routers of all its hosts; the control service runs on the first. Routers without an
     active link are left out. Raises `RuleError` (`border_router_twice`)."""
     routers: dict[str, Any] = {}
@@ -120,7 +127,7 @@ def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int 
     }
 
 
-def _border_routers(host: ScionHost) -> dict[str, Any]:
+def _border_routers(host: HostSnapshot) -> dict[str, Any]:
     routers: dict[str, Any] = {}
     for end in host.link_ends:
         number = end.border_router
@@ -176,7 +183,7 @@ def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -
 # --- the settings of the programs ---------------------------------------------------------------------------
 
 
-def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
+def settings_files(host: HostSnapshot, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
     """Path -> text for the programs that run on the host. `is_ca`: its control service renews the chains of the ISD's
     ASes itself, with the key in crypto/ca."""
     packages = PACKAGES[host.scion_packages]
@@ -230,7 +237,7 @@ def _database(name: str, file: str) -> str:
 # --- units --------------------------------------------------------------------------------------------------
 
 
-def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list[str]:
+def systemd_units(host: HostSnapshot, *, runs_control_service: bool = True) -> list[str]:
     """The units that run on this host, sorted, including OpenVPN's."""
     packages = PACKAGES[host.scion_packages]
     units = {f"{packages.router_unit}@br-{number}.service" for number in _router_numbers(host)}
@@ -244,6 +251,6 @@ def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list
     return sorted(units)
 
 
-def _router_numbers(host: ScionHost) -> list[int]:
+def _router_numbers(host: HostSnapshot) -> list[int]:
     """Routers with an active link: the others are in no topology, and would not start."""
     return sorted({end.border_router for end in host.link_ends})

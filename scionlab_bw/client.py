@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -51,18 +51,13 @@ class Document:
 class Service:
     """The REST API at one address, with a token."""
 
-    def __init__(
-        self, url: str, token: str = "", *, patience_s: float = PATIENCE_S, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self.url = url
-        self.patience_s = patience_s
-        self._sleep = sleep
-        self._session = requests.Session()
         self.clock_off_s = 0.0  # the service's clock minus this host's
-        self._session.trust_env = True  # proxies and REQUESTS_CA_BUNDLE; a .netrc must not replace the token
+        self._session = requests.Session()  # takes proxies and REQUESTS_CA_BUNDLE from the environment
         # What is sent to this host unencrypted, the token and a password, is nothing for a proxy elsewhere.
         self._proxies = _DIRECT if is_loopback(urlsplit(url).hostname or "") else {}
-        self._session.auth = _Bearer(token)
+        self._session.auth = _Bearer(token)  # which a .netrc does not replace
         self._session.headers.update(
             {"Accept": "application/json, text/csv;q=0.9", "User-Agent": f"scionlab-bw/{VERSION}"}
         )
@@ -123,7 +118,7 @@ class Service:
     # --- one request, as often as it takes --------------------------------------------------------------------
 
     def _send(self, method: str, path: str, *, is_repeatable: bool = True, **arguments: Any) -> requests.Response:
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + PATIENCE_S
         wait_s = _FIRST_WAIT_S
         while True:
             response, reason = self._once(method, path, arguments)
@@ -132,7 +127,7 @@ class Service:
             wait_s = _asked_wait_s(response) or wait_s * 2
             if not is_repeatable or time.monotonic() + wait_s > deadline:
                 raise Unreachable(_why(self.url, response, reason))
-            self._sleep(wait_s)
+            time.sleep(wait_s)
 
     def _once(self, method: str, path: str, arguments: dict[str, Any]) -> tuple[requests.Response | None, str]:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from argparse import Namespace
@@ -271,7 +270,7 @@ def watch(service: Service, arguments: Namespace) -> int:
         status = found["status"]
         line = f"{tables.state(status)}: {tables.limits(status['wanted'])}. {status['text']}"
         if arguments.json:
-            print(json.dumps(found, ensure_ascii=False), flush=True)
+            tables.print_json(found, indent=None)
         elif line != shown:
             print(f"{datetime.now():%H:%M:%S} {clean(line)}", flush=True)
         shown = line

@@ -101,12 +101,6 @@ def room() -> Iterator[Callable[[Credentials], None]]:
             draft.unlink()
 
 
-def save(credentials: Credentials) -> None:
-    """Raises `UsageError`."""
-    with room() as store:
-        store(credentials)
-
-
 def forget() -> None:
     """Raises `UsageError`."""
     try:

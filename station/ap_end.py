@@ -61,7 +61,7 @@ def run_ap_end(order: ApOrder, listener: Listener | None) -> Report:
             listener.bind(address_of(version, order.local_ip, order.port, scope))
         connect = no_tcp if listener is None else listener.connect
         talk = ApTalk(order, wire.send, clock, secrets.token_bytes(32), connect)
-        drive(wire, talk, time.monotonic)
+        drive(wire, talk)
     finally:
         wire.close()
         if listener is not None:

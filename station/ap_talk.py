@@ -11,7 +11,6 @@ from station.messages import Control, Counts, Data, Kind, Opening, OpeningCodec
 from station.pacing import Guard
 from station.plan import AP, Phase
 from station.report import COMPLETED, CUT, NOBODY, REFUSED
-from station.rounds import End
 from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
 NOBODY_CAME = "The user's end did not connect to this test from the registered address with its key."
@@ -39,11 +38,10 @@ class ApTalk(Talk):
     """At most one conversation: later peers are ignored. `secret`: random, for this run only."""
 
     def __init__(self, order: ApOrder, send: SendTo, clock: Clock, secret: bytes, connect: Connect = no_tcp) -> None:
-        super().__init__(AP, Kind.AP_REPORT, clock)
-        self._order, self._send, self._secret, self._connect = order, send, secret, connect
         self._begins, self._until = clock.at(order.from_ms), clock.at(order.until_ms)
-        self._openings = OpeningCodec(order.test_id, order.key)
-        self._guard = Guard(self._until, order.max_bytes, order.max_kbit)
+        guard = Guard(self._until, order.max_bytes, order.max_kbit)
+        super().__init__(AP, clock, OpeningCodec(order.test_id, order.key), guard, send=send, connect=connect)
+        self._order, self._secret = order, secret
         self._accepted: Opening | None = None
 
     def receive(self, now: float, packet: bytes, peer: Peer) -> None:
@@ -89,22 +87,10 @@ class ApTalk(Talk):
             self._send(self._openings.pack(Opening(Kind.CHALLENGE, opening.nonce, cookie)), peer, False)
         elif opening.kind is Kind.RESPONSE and hmac.compare_digest(opening.cookie, cookie):
             if self.peer is None:
-                self._accept(now, opening, peer)
+                self._accepted = opening
+                self._converse(now, peer, opening)
             if self._accepted == opening and self.peer == peer and not self._done:
                 self._send(self._openings.pack(Opening(Kind.ACCEPT, opening.nonce, cookie)), peer, False)
-
-    def _accept(self, now: float, opening: Opening, peer: Peer) -> None:
-        self.peer, self._accepted = peer, opening
-        self._codec = self._openings.conversation(opening.nonce, opening.cookie)
-        self._end = End(
-            AP,
-            self._codec,
-            self._guard,
-            lambda one, whole: self._send(one, peer, whole),
-            peer.version,
-            lambda tokens: self._connect(tokens, peer),
-        )
-        self._heard_at = self._guard.heard_at = now
 
     # --- the conversation -------------------------------------------------------------------------------------------
 

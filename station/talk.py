@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from station.messages import Control, ConversationCodec, Counts, Kind
-from station.pacing import SILENCE_S
-from station.plan import ECHO, MTU, STREAM, TCP, Phase
+from station.messages import Control, ConversationCodec, Counts, Kind, Opening, OpeningCodec
+from station.pacing import SILENCE_S, Guard
+from station.plan import AP, ECHO, MTU, STREAM, TCP, USER, Phase
 from station.report import CUT, Report
 from station.rounds import EchoRound, End, MtuRound, Round, Sent, StreamRound
 from station.tcp import Connections
@@ -61,12 +61,17 @@ class Clock:
 
 
 class Talk:
-    def __init__(self, side: str, reports: Kind, clock: Clock) -> None:
+    """`guard`: the limits of what this end sends; `send`, `connect`: to the other end."""
+
+    def __init__(
+        self, side: str, clock: Clock, openings: OpeningCodec, guard: Guard, *, send: SendTo, connect: Connect
+    ) -> None:
         self.outcome: str | None = None  # None: it continues
         self.why = ""
         self._ends_as = ""  # what has already failed
         self.peer: Peer | None = None
-        self._side, self._reports, self._clock = side, reports, clock
+        self._side, self._clock, self._openings = side, clock, openings
+        self._guard, self._send, self._connect = guard, send, connect
         self._codec: ConversationCodec | None = None
         self._end: End | None = None
         self._written = self._read = 0  # numbers of control messages
@@ -74,6 +79,12 @@ class Talk:
         self._report_at = 0.0
         self._done: list[Round] = []  # including the running one
         self._round: Round | None = None  # the running one
+
+    def step(self, now: float) -> None:
+        """Send what is due, and end in time."""
+
+    def receive(self, now: float, packet: bytes, peer: Peer) -> None:
+        """Process a packet."""
 
     @property
     def is_over(self) -> bool:
@@ -88,6 +99,20 @@ class Talk:
         self._close()
         if self.outcome is None:
             self.outcome, self.why = self._ends_as or outcome, self.why or why
+
+    def _converse(self, now: float, peer: Peer, opening: Opening) -> None:
+        """The conversation begins: both ends receive at their addresses, and have the key."""
+        self.peer = peer
+        self._codec = self._openings.conversation(opening.nonce, opening.cookie)
+        self._end = End(
+            self._side,
+            self._codec,
+            self._guard,
+            lambda one, whole: self._send(one, peer, whole),
+            peer.version,
+            lambda tokens: self._connect(tokens, peer),
+        )
+        self._heard_at = self._guard.heard_at = now
 
     def _is_new(self, message: Control) -> bool:
         """False for repeated or reordered messages."""
@@ -121,9 +146,9 @@ class Talk:
         if self._round is None:
             return
         self._round.step(now)
-        other = "user" if self._side == "ap" else "ap"
+        report, other = (Kind.AP_REPORT, USER) if self._side == AP else (Kind.USER_REPORT, AP)
         if now >= self._report_at and self._round.phase.sends(other):
-            self._control(self._reports, self._round.counts())
+            self._control(report, self._round.counts())
             self._report_at = now + REPORT_S
 
     def _is_alone(self, now: float) -> bool:

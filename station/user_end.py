@@ -43,7 +43,7 @@ def _run(order: UserOrder, say: Callable[[str], None]) -> Report:
         wire.connect(ap)
         time.sleep(max(0.0, clock.at(order.from_ms) + _AFTER_BEGIN_S - time.monotonic()))
         talk = UserTalk(order, ap, wire.send, clock, opener(wire.local_ip))
-        drive(wire, talk, time.monotonic)
+        drive(wire, talk)
         if talk.outcome == NOBODY:
             talk.why = _no_answer(order, wire, talk.time_was_over)
     except OSError as exc:

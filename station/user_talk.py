@@ -9,7 +9,6 @@ from station.messages import NONCE_BYTES, Control, Counts, Data, Kind, Opening, 
 from station.pacing import Guard
 from station.plan import MAX_KBIT, USER, Phase
 from station.report import COMPLETED, CUT, ERROR, NOBODY, REFUSED
-from station.rounds import End
 from station.talk import OVER_S, Clock, Connect, Peer, SendTo, Talk, no_tcp
 
 AGAIN_S = 0.3
@@ -48,11 +47,10 @@ class UserTalk(Talk):
     """With the attachment point at `ap`, until the end of the test."""
 
     def __init__(self, order: UserOrder, ap: Peer, send: SendTo, clock: Clock, connect: Connect = no_tcp) -> None:
-        super().__init__(USER, Kind.USER_REPORT, clock)
-        self._openings = OpeningCodec(order.test_id, order.key)
-        self._phases, self._ap, self._send, self._connect = order.phases, ap, send, connect
         self._until = clock.at(order.until_ms)
-        self._guard = Guard(self._until, max_bytes=1 << 62, max_kbit=MAX_KBIT)
+        guard = Guard(self._until, max_bytes=1 << 62, max_kbit=MAX_KBIT)
+        super().__init__(USER, clock, OpeningCodec(order.test_id, order.key), guard, send=send, connect=connect)
+        self._phases, self._ap = order.phases, ap
         self._hello = Opening(Kind.HELLO, secrets.token_bytes(NONCE_BYTES))
         self._response: Opening | None = None
         self._question: Question | None = None
@@ -136,17 +134,7 @@ class UserTalk(Talk):
             self._response = Opening(Kind.RESPONSE, opening.nonce, opening.cookie)
             self._ask(Kind.RESPONSE, now)
         elif opening.kind is Kind.ACCEPT and self._response and opening.cookie == self._response.cookie:
-            self.peer = self._ap
-            self._codec = self._openings.conversation(opening.nonce, opening.cookie)
-            self._end = End(
-                USER,
-                self._codec,
-                self._guard,
-                lambda one, whole: self._send(one, self._ap, whole),
-                self._ap.version,
-                lambda tokens: self._connect(tokens, self._ap),
-            )
-            self._heard_at = self._guard.heard_at = now
+            self._converse(now, self._ap, opening)
             self._ask(Kind.BEGIN, now)
 
     def _answered(self, now: float, message: Control) -> None:

@@ -12,12 +12,10 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
-from typing import Protocol
 
 from station.plan import MAX_PAYLOAD_BYTES
 from station.rounds import Sent
-from station.talk import Peer
+from station.talk import Peer, Talk
 
 BUFFER_BYTES = 8 * 1024 * 1024  # requested; the kernel gives at most net.core.{w,r}mem_max
 _IP_PKTINFO, _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 8, 10, 23  # <linux/in.h>, <linux/in6.h>
@@ -140,25 +138,11 @@ class Wire:
         self._is_whole = whole
 
 
-class Conversation(Protocol):
-    """`station.talk.Talk` of either end."""
-
-    @property
-    def is_over(self) -> bool: ...
-
-    @property
-    def next_at(self) -> float: ...
-
-    def step(self, now: float) -> None: ...
-
-    def receive(self, now: float, packet: bytes, peer: Peer) -> None: ...
-
-
-def drive(wire: Wire, talk: Conversation, clock: Callable[[], float]) -> None:
+def drive(wire: Wire, talk: Talk) -> None:
     """Runs a conversation over a socket until it is over."""
     while not talk.is_over:
-        talk.step(clock())
-        wire.wait(talk.next_at - clock())
-        now = clock()
+        talk.step(time.monotonic())
+        wire.wait(talk.next_at - time.monotonic())
+        now = time.monotonic()
         for packet, peer in wire.receive():
             talk.receive(now, packet, peer)

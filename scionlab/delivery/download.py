@@ -13,8 +13,8 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
-from config_tar import MANIFEST_NAME, SUFFIX, ConfigHost, HostSnapshot, download_name, pack, snapshot
-from contract.scion_files import FOLDER, PACKAGES, join_address
+from config_tar import MANIFEST_NAME, SUFFIX, ConfigHost, download_name, pack, snapshot
+from contract.scion_files import FOLDER, PACKAGES, HostSnapshot, join_address
 
 VAGRANTFILE = "Vagrantfile"
 _KINDS = (  # first match counts: pattern of the path, content, readable by

@@ -10,11 +10,13 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 from django.core.cache import cache
 from django.db import connection
 from django.utils import timezone
@@ -28,7 +30,7 @@ from scionlab.linktests.models import LinkTest
 from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
 from scionlab.testbed.models import Host, Link, TimedLimit, UserAS
 from scionlab.web.models import ApiRequest
-from scionlab_bw import credentials
+from scionlab_bw import client, credentials
 from scionlab_bw.__main__ import main
 from scionlab_bw.client import Service
 from scionlab_bw.errors import Refused, Unreachable
@@ -73,7 +75,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def logged_in(url: str, owner: User) -> str:
     token = api_token_create(user_id=owner.pk, name="client").text
-    credentials.save(credentials.Credentials(url, token))
+    with credentials.room() as store:
+        store(credentials.Credentials(url, token))
     return token
 
 
@@ -157,7 +160,9 @@ def test_rename_gives_an_as_another_label(run: Run, logged_in: str, user_as: Use
     assert (code, "`scionlab-bw ases` lists them" in err) == (2, True)
 
 
-def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Link, url: str, owner: User) -> None:
+def test_exit_codes_say_who_can_do_something(
+    run: Run, logged_in: str, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = str(link.pk)
     assert run("set", one, "120M")[::2] == (
         1,
@@ -185,8 +190,9 @@ def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Lin
     assert run("login", "http://scionlab.example.org")[0] == 2  # in the clear
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = nobody.getsockname()[1]
+    monkeypatch.setattr(client, "PATIENCE_S", 0.1)
     with pytest.raises(Unreachable):
-        Service(f"http://127.0.0.1:{closed}", patience_s=0.1).get("links/")
+        Service(f"http://127.0.0.1:{closed}").get("links/")
 
 
 def test_somebody_who_was_first_is_not_overruled(logged_in: str, url: str, link: Link, staff: User) -> None:
@@ -201,68 +207,38 @@ def test_somebody_who_was_first_is_not_overruled(logged_in: str, url: str, link:
 # --- answers that get lost ----------------------------------------------------------------------------------
 
 
-class Lossy:
-    """A relay that hands every request on, and keeps the answer to the first change for itself."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self.requests: list[str] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with client:
-                self._hand_on(client)
-
-    def _hand_on(self, client: socket.socket) -> None:
-        request = b""
-        while b"\r\n\r\n" not in request:
-            request += client.recv(65536)
-        head, _, body = request.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        while len(body) < int(length[1] if length else 0):
-            body += client.recv(65536)
-        method = head.split()[0].decode()
-        head = re.sub(rb"(?i)connection: [^\r]*", b"Connection: close", head)
-        with socket.create_connection(("127.0.0.1", self._port)) as service:
-            service.sendall(head + b"\r\n\r\n" + body)
-            answer = b"".join(iter(lambda: service.recv(65536), b""))
-        is_first_change = method != "GET" and all(one == "GET" for one in self.requests)
-        self.requests.append(method)
-        if not is_first_change:
-            client.sendall(answer)
-
-    def close(self) -> None:
-        self._listener.close()
-
-
 @pytest.fixture
-def lossy(server: WebServer, owner: User) -> Iterator[Lossy]:
-    relay = Lossy(server.port)
-    credentials.save(credentials.Credentials(relay.url, api_token_create(user_id=owner.pk, name="client").text))
-    yield relay
-    relay.close()
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The method of each request that reached the service. The answer to the first change is lost."""
+    methods: list[str] = []
+    request = requests.Session.request
+
+    def lossy(session: requests.Session, method: str, *more: Any, **named: Any) -> requests.Response:
+        answer = request(session, method, *more, **named)
+        methods.append(method)
+        if method != "GET" and all(one == "GET" for one in methods[:-1]):
+            raise requests.ConnectionError("Remote end closed connection without response")
+        return answer
+
+    monkeypatch.setattr(requests.Session, "request", lossy)
+    return methods
 
 
-def test_what_got_no_answer_is_sent_again_and_done_once(run: Run, lossy: Lossy, link: Link) -> None:
+def test_what_got_no_answer_is_sent_again_and_done_once(run: Run, logged_in: str, sent: list[str], link: Link) -> None:
     code, out, err = run("profile", str(link.pk), "outage", "--for", "1m")
     assert (code, err) == (0, "")
-    assert lossy.requests == ["GET", "POST", "POST"]
+    assert sent == ["GET", "POST", "POST"]
     made = TimedLimit.objects.get()
     assert f"Temporary limit {made.pk} " in out
     assert ApiRequest.objects.count() == 1
 
 
-def test_change_that_got_no_answer_is_no_conflict_with_itself(run: Run, lossy: Lossy, link: Link) -> None:
+def test_change_that_got_no_answer_is_no_conflict_with_itself(
+    run: Run, logged_in: str, sent: list[str], link: Link
+) -> None:
     code, out, err = run("set", str(link.pk), "300")
     assert (code, err) == (0, "")
-    assert lossy.requests == ["GET", "PATCH", "PATCH"]
+    assert sent == ["GET", "PATCH", "PATCH"]
     assert out.startswith("Saved. 300 kbit/s.")
     assert link.changes.filter(new_kbit=300).count() == 1
 

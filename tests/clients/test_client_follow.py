@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from scionlab_bw import reserve, watch_load
+from scionlab_bw import watch_load
 from scionlab_bw.client import Document
 
 RUNNING = {"id": 9, "state": "running", "text": "", "points": []}
 FINISHED = RUNNING | {"state": "finished"}
-Follow = Callable[[Any], dict[str, Any]]
 
 
 class Answers:
@@ -28,18 +25,10 @@ class Answers:
         return {1: Document(RUNNING, '"1"'), 4: Document(FINISHED, '"2"')}.get(len(self.asked))
 
 
-@pytest.mark.parametrize(
-    "follow",
-    [
-        lambda service: watch_load._follow(service, RUNNING, Namespace(json=True)),
-        lambda service: reserve.until_over(service, "tests/9/"),
-    ],
-    ids=["watch", "test"],
-)
-def test_it_asks_once_a_second_until_the_test_is_over(monkeypatch: pytest.MonkeyPatch, follow: Follow) -> None:
+def test_it_asks_once_a_second_until_the_test_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     service = Answers()
-    assert follow(service) == FINISHED
+    assert watch_load._follow(service, RUNNING, Namespace(json=True)) == FINISHED  # type: ignore[arg-type]
     assert service.asked == [("tests/9/", tag) for tag in ("", '"1"', '"1"', '"1"')]
     assert slept == [1.0, 1.0, 1.0]

@@ -28,7 +28,7 @@ import multipath.state
 import scionlab_bw.__main__ as client
 from ap_agent.commands import agent_cli, limiter_cli
 from lab.nginx import free_port
-from scionlab_bw import all_links, commands, credentials, reserve, test_link
+from scionlab_bw import all_links, answers, commands, credentials, reserve, test_link
 from scionlab_bw import client as rest
 from scionlab_bw.errors import Refused
 from scionlab_bw.units import parse_moment
@@ -39,92 +39,32 @@ ROOT = Path(__file__).parents[2]
 
 SECRET = "slbwu_this-is-the-secret-of-this-test"
 T = "2026-11-22T18:30:00+00:00"
-LIMITS = {"to_user_kbit": 500, "from_user_kbit": 500}
-STATUS = {
-    **{"state": "enforced", "stage": "enforced", "text": "Enforced.", "maximum_kbit": 1000, "since": T, "read_at": T},
-    **{"requested": LIMITS, "wanted": LIMITS, "enforced": LIMITS, "last_known": LIMITS, "remark": {"text": "r"}},
-    "running": {"kind": "constant", "ends_at": T},
-    "upcoming": [{"kind": "stair", "begins_at": T}],
-}
-LINK = LIMITS | {
-    **{"id": 7, "isd_as": "17-ffaa:1:b6", "as_label": "Mine", "attachment_point": "17-ffaa:0:1107"},
-    **{"public_ip": "192.0.2.1", "public_port": 50000, "bind_ip": None, "use_vpn": False, "status": STATUS},
-}
-AS = {
-    "id": 5,
-    "isd_as": "17-ffaa:1:b6",
-    "label": "Mine",
-    "links": [{"attachment_point": "17-ffaa:0:1107", "status": STATUS}],
-}
-TIMED = {"id": 3, "kind": "constant", "state": "running", "begins_at": T, "ends_at": T, "steps": [{}]}
-CELL = {"kbit": 10, "limit_kbit": 500, "bytes": 1000, "drops": 1}
-COUNTED = {"passed_bytes": 1000, "limit_kbit": 500, "dropped_packets": 1, "lost_packets": 0}
-POINT = {"begins_at": T, "took_s": 1.0, "in_force": True, "to_user": COUNTED, "from_user": None}
-TEST = {
-    **{"id": 9, "link_id": 7, "tool": "quick", "state": "finished", "text": "Good.", "begins_at": T, "points": [POINT]},
-    **{"verdict": {"code": "full"}, "sending_verdict": {"is_good": True}},
-}
 PHASE = {
-    "number": 0,
-    "kind": "echo",
-    "direction": "both",
-    "payload_bytes": 100,
-    "kbit": 10,
-    "duration_ms": 1000,
+    **{"number": 0, "kind": "echo", "direction": "both", "payload_bytes": 100, "kbit": 10, "duration_ms": 1000},
     "count": 5,
 }
-START = {
-    **{"test": "a" * 32, "key": "b" * 64, "ip": "192.0.2.1", "port": 50000},
-    **{"from_ms": 1_000, "until_ms": 9_000, "now_ms": 900, "phases": [PHASE]},
+OF_SHAPE: dict[Any, Any] = {
+    **{answers.number: 1, answers.positive: 1.0, answers.whole: 500, answers.natural: 7, answers.port: 50_000},
+    **{answers.moment: T, answers.key: "b" * 64, answers.address: "192.0.2.1", answers.hops: ["a", "b"]},
+    **{str: "a", bool: True, dict: {}},
 }
-SUM = {"passed_kbit": 1, "limit_kbit": 2, "arrived_kbit": 3, "dropped_percent": 4.0}
-SIDE = {
-    **{"alone": [{"link_id": 7, "sum": SUM}], "links": [{"link_id": 7, "attachment_point": "x", "sum": SUM}]},
-    **{"alone_kbit": 1, "total": SUM},
+OF_KEY = {  # what a command needs to end well, or a test looks for
+    **{"next": None, "state": "finished", "stage": "enforced", "code": "full", "token": SECRET, "phases": [PHASE]},
+    **{"from_ms": 1_000, "until_ms": 9_000, "now_ms": 900, "attachment_point": "17-ffaa:0:1107"},
 }
-JOINT = {
-    **{"id": 8, "as_id": 5, "state": "finished", "text": "Good.", "begins_at": T, "is_good": True},
-    **{"parts": [{"id": 9, "link_id": 7}], "to_user": SIDE, "from_user": SIDE},
-}
-ON_PATH = {
-    **{
-        "kind": "shown",
-        "state": "enforced",
-        "link_id": 7,
-        "from_isd_as": "a",
-        "from_interface_id": 1,
-        "to_isd_as": "b",
-    },
-    **{"to_interface_id": 2, "limit_kbit": 1, "enforced_kbit": 1, "used": {"kbit": 1}, "to_rtt_ms": 1.0},
-    "is_narrowest": True,
-}
-OF_PATHS = {
-    **{"link_id": 7, "attachment_point": "x", "state": "enforced", "wanted": LIMITS, "requested": LIMITS},
-    **{"weights": LIMITS, "used": {"to_user": {"kbit": 1}, "from_user": None}, "last_test": {"text": "t"}},
-    **{"uplink_kbit": 1000, "published_kbit": 1000},
-}
-RIGHT: dict[str, Any] = {
-    "GET profile/": {"email": "a@example.org"},
-    "POST token/": {"token": SECRET},
-    "GET ases/": {"results": [AS], "next": None},
-    "GET ases/#/": AS,
-    "PATCH ases/#/": AS,
-    "GET ases/#/paths/": {"text": "t", "bottlenecks": [{"text": "t"}], "links": [OF_PATHS]},
-    "POST ases/#/tests/": JOINT,
-    "GET links/": {"results": [LINK], "next": None},
-    "GET links/#/": LINK,
-    "PATCH links/#/": LINK,
-    "GET links/#/history/": {"results": [{"at": T, "actor": None, "text": "t", "reason": None}]},
-    "GET links/#/usage/": {"step_s": 60, "points": [{"begins_at": T, "to_user": CELL, "from_user": None}]},
-    "GET links/#/timed-limits/": {"results": [TIMED], "next": None},
-    "POST links/#/timed-limits/": TIMED,
-    "POST links/#/tests/": TEST,
-    "GET tests/#/": TEST,
-    "POST tests/#/start/": START,
-    "POST tests/#/report/": {},
-    "GET joint-tests/#/": JOINT,
-    "POST paths/": {"paths": [{"hops": ["a", "b"], "text": "t", "links": [ON_PATH]}]},
-}
+
+
+def right(shape: Any) -> Any:
+    """An answer of this shape. A key that a command reads and its shape lacks is missing in it."""
+    if isinstance(shape, dict):
+        names = {key.removesuffix("?"): inner for key, inner in shape.items()}
+        return {name: OF_KEY[name] if name in OF_KEY else right(inner) for name, inner in names.items()}
+    if isinstance(shape, list | tuple):  # of items, or with None
+        return [right(shape[0])] if isinstance(shape, list) else right(shape[0])
+    return OF_SHAPE[shape]
+
+
+RIGHT = {name: right(shape) for name, shape in answers.SHAPES.items()} | {"POST tests/#/report/": {}}
 CALLS = {
     "login": ["login", "URL", "--email", "a@example.org"],
     "logout": ["logout"],
@@ -136,7 +76,7 @@ CALLS = {
     "set-all": ["set-all", "5", "500"],
     "profile": ["profile", "7", "square", "--low", "1", "--high", "2", "--half-period", "30s", "--cycles", "2"],
     "timed": ["timed", "7", "--all"],
-    "cancel": ["cancel", "7", "--id", "3"],
+    "cancel": ["cancel", "7", "--id", "7"],
     "usage": ["usage", "7", "--last", "1h", "--step", "10s"],
     "path": ["path", "FILE", "--traceroute", "FILE"],
     "paths": ["paths", "5"],
@@ -460,20 +400,11 @@ def test_mpget_with_odd_arguments_and_metalinks(
             with faults.of(f"{given[place - 1]} {odd[:20]!r}"):
                 run(mpget.main, [*given[:place], odd, *given[place + 1 :]], {2})
     head = '<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="{}">'
-    for number, text in enumerate(
-        [
-            "",
-            "<",
-            "<a>" * 50_000,
-            head.format("x"),
-            head.format("x") + "</file></metalink>",
-            "\x00",
-            head.format("x") + "<size>-1</size></file></metalink>",
-            head.format("x") + "<url>http://[</url></file></metalink>",
-        ]
+    for number, inner in enumerate(
+        ["", "</file></metalink>", "<a>" * 50_000, "\x00", "<url>http://[</url></file></metalink>"]
     ):
         with faults.of(f"Metalink {number}"):
-            (tmp_path / "odd.meta4").write_text(text)
+            (tmp_path / "odd.meta4").write_text(head.format("x") + inner)
             run(mpget.main, ["--metalink", "odd.meta4"], {2})
     with faults.of("a folder"):
         run(mpget.main, ["--metalink", str(tmp_path)], {2})
@@ -520,22 +451,8 @@ def test_a_limiter_with_odd_link_infos(run: Run, tmp_path: Path, faults: Faults)
     config = tmp_path / "agent.toml"
     config.write_text(f'limiter_state_dir = "{tmp_path}"\nlimiter_run_dir = "{tmp_path}"\nmaps_dir = "{tmp_path}"\n')
     file = tmp_path / "link_info.json"
-    table = [
-        *(
-            b"",
-            b"[",
-            b"[]",
-            b"null",
-            b"{" * 200_000,
-            b'{"1":' * 100_000,
-            b"\xff",
-            b'{"1": 7}',
-            b'{"x": {}}',
-            b"9" * 5000,
-        ),
-        b'{"1": {"AS_ID": 1, "IsUserAS": true, "Bandwidth": 1e400, "IP-Address": "x"}}',
-    ]
-    for content in table:
+    infinite = b'{"1": {"AS_ID": 1, "IsUserAS": true, "Bandwidth": 1e400, "IP-Address": "x"}}'
+    for content in (b"", b"[", b"{" * 200_000, b"\xff", b'{"1": 7}', infinite):
         file.write_bytes(content)
         with faults.of(repr(content[:30])):
             given = ["--config", str(config), "plan", "--link-info", str(file)]
@@ -556,20 +473,22 @@ def test_an_agent_with_odd_arguments_and_tokens(run: Run, tmp_path: Path, faults
             run(lambda words: agent_cli.main(words, {}), given, {1, 2}, typed)
 
 
-def test_output_that_cannot_be_written_is_no_traceback(service: Service, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_no_traceback_and_json_is_whole(service: Service, tmp_path: Path) -> None:
     """In processes of their own: the streams are the program's."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     service.answers["GET links/"]["results"][0]["status"]["remark"]["text"] = "Z\u00fcrich \u2026"
-    program = [sys.executable, "-m", "scionlab_bw", "links"]
-    for redirection, code in ((">/dev/full", 1), (">&-", 0), ("", 0), ("2>&-", 0)):
+    service.answers["GET links/#/"]["as_label"] = "Z\u00fcrich"
+    table = [(">/dev/full", 1, "links"), (">&-", 0, "links"), ("", 0, "links"), ("2>&-", 0, "links")]
+    for redirection, code, words in [*table, ("", 0, "watch 7 --once --json")]:
         done = subprocess.run(
-            ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *program],
+            ["/bin/sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-m", "scionlab_bw", *words.split()],
             env=env,
             capture_output=True,
             cwd=tmp_path,
             check=False,
         )
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    assert json.loads(done.stdout)["as_label"] == "Z\u00fcrich"
 
 
 # --- where secrets go, and whose clock counts -------------------------------------------------------------------------

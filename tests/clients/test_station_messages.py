@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from station import messages
 from station.messages import Control, ConversationCodec, Counts, Data, Kind, Opening, OpeningCodec
 from station.plan import BOTH, ECHO, Phase
 
@@ -91,14 +92,7 @@ def test_no_bytes_raise(packet: bytes, from_user: bool) -> None:
 @given(st.sampled_from(list(Kind)), st.binary(max_size=60), st.booleans())
 def test_no_signed_bytes_raise(kind: Kind, body: bytes, from_user: bool) -> None:
     """As the other end, which has the key, could send them."""
-    packet = conversation().pack(Control(kind, 1))
-    head = packet[:9] + body
-    signed = _sign(head)
+    head = conversation().pack(Control(kind, 1))[:9]
+    signed = messages._signed(conversation()._key, head + body)
     read = conversation().read(signed, from_user=from_user)
     assert read is None or isinstance(read, Control)
-
-
-def _sign(text: bytes) -> bytes:
-    import station.messages as module  # noqa: PLC0415 - of this test alone
-
-    return module._signed(conversation()._key, text)

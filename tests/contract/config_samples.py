@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from config_tar import KeyRing, Signer
+from config_tar import KeyRing, Signer, host_members, pack
 from contract.link_tests import TCP, UDP, WATCH, LinkTest
 from contract.scion_files import ConfigLinkEnd
 
@@ -59,7 +59,7 @@ class SampleHost:
     limits_version: int = 7
     internal_ip: str = "127.0.0.1"
     scion_packages: str = "scionlab"
-    attachment_point: object = field(default=None)
+    attachment_point: object = None
     limits_only: bool = False
 
 
@@ -178,3 +178,12 @@ def sample_signer(number: int, *, not_after: datetime = datetime(2028, 11, 21, t
 
 
 KEYS = KeyRing((sample_signer(1),))
+
+
+def members_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
+    """The files of a host; `options` as `host_members` takes them."""
+    return host_members(host, **{"generation": 1, "site_url": SITE_URL, "keys": KEYS, **options})
+
+
+def tar_of(host: SampleHost, **options: Any) -> bytes:
+    return pack(members_of(host, **options))

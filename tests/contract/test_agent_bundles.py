@@ -23,7 +23,6 @@ from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, Limits, LinkStep, TimedLimits
-from config_tar import host_members, pack
 from contract.link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
 from scionlab.delivery.download import build_user_download
 from scionlab.enforcement.receipt_format import parse_receipt
@@ -33,22 +32,18 @@ from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     FULL_AP_HOST,
+    HOSTS,
     KEYS,
-    SITE_URL,
     TESTED_AP_HOST,
     TESTS,
-    USER_AP_HOST,
     USER_HOST,
-    SampleHost,
+    members_of,
+    tar_of,
 )
 from tests.contract.stock_client import complaints
 
 SAMPLES = Path(__file__).with_name("samples")
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
-
-
-def tar_of(host: SampleHost) -> bytes:
-    return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS))
 
 
 def test_agent_reads_tests_of_each_kind() -> None:
@@ -59,10 +54,7 @@ def test_agent_reads_tests_of_each_kind() -> None:
         assert [number for number, link in bundle.links.items() if link.tests] == [2]
 
 
-USER_MEMBERS = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
-
-
-@table("data", [tar_of(USER_HOST), build_user_download(USER_HOST, USER_MEMBERS)])
+@table("data", [tar_of(USER_HOST), build_user_download(USER_HOST, members_of(USER_HOST))])
 def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
     with pytest.raises(BundleError) as refused:
         read_bundle(data, host_id=USER_HOST.uid)
@@ -99,11 +91,14 @@ def test_signed_sample_is_believed_with_the_key_that_signed_it_and_with_no_other
     assert refused.value.code == "unknown_key"
 
 
-@table("host", [AP_HOST, USER_AP_HOST, FULL_AP_HOST], ids=lambda host: host.AS.isd_as)
-def test_tarball_of_today_is_believed(host: SampleHost) -> None:
-    keyring = Keyring.of(parse_keys(KEYS.entries))
+@table("name", [name for name, host in HOSTS.items() if host.attachment_point])
+def test_tarball_of_today_is_believed(name: str) -> None:
+    host, keyring = HOSTS[name], Keyring.of(parse_keys(KEYS.entries))
 
-    assert read_bundle(tar_of(host), host_id=host.uid, verify=partial(verify, keyring=keyring, now=NOW)).signed
+    bundle = read_bundle(tar_of(host), host_id=host.uid, verify=partial(verify, keyring=keyring, now=NOW))
+    assert bundle.order == Version(1, host.config_version, host.limits_version)
+    assert (bundle.version, bundle.limits_version) == (f"1.{host.config_version}", host.limits_version)
+    assert list(bundle.links) == [end.interface_id for end in host.link_ends]
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------

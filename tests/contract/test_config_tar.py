@@ -1,4 +1,4 @@
-"""What `config_tar` packs: exact documents and names, the same bytes every time, tarballs that both clients take."""
+"""What `config_tar` packs: exact documents and names, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -7,38 +7,25 @@ import json
 import tarfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import RuleError
-from config_tar import (
-    download_name,
-    host_members,
-    host_tar_name,
-    pack,
-)
+from config_tar import download_name, host_tar_name
 from scionlab.delivery.download import build_user_download
 from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
     HOSTS,
-    KEYS,
-    SITE_URL,
     USER_AP_HOST,
     USER_HOST,
     SampleHost,
+    members_of,
+    tar_of,
 )
 from tests.support.polling import config_members
-
-SAMPLES = Path(__file__).with_name("samples")
-
-
-def tar_of(host: SampleHost, **options: Any) -> bytes:
-    return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS, **options))
 
 
 def document(tarball: bytes, name: str) -> Any:
@@ -135,26 +122,11 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
     assert tar_of(AP_HOST)[4:8] == b"\0\0\0\0"  # no time in the gzip header (RFC 1952)
 
 
-# --- what the clients take ----------------------------------------------------------------------------------
-
-
-@table("name", [name for name, host in HOSTS.items() if host.attachment_point])
-def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
-    host = HOSTS[name]
-    bundle = read_bundle(tar_of(host), host_id=host.uid)
-    assert (bundle.version, bundle.limits_version) == (
-        "1.18" if host is not USER_AP_HOST else "1.3",
-        host.limits_version,
-    )
-    assert list(bundle.links) == [end.interface_id for end in host.link_ends]
-
-
 # --- the download for people --------------------------------------------------------------------------------
 
 
 def download_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
-    members = host_members(host, generation=1, site_url=SITE_URL, keys=KEYS)
-    return config_members(build_user_download(host, members, **options))
+    return config_members(build_user_download(host, members_of(host), **options))
 
 
 def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> None:
@@ -185,8 +157,7 @@ def test_file_names_have_underscores_for_colons() -> None:
 
 
 def test_what_a_download_adds_shows_the_secret_to_its_owner_alone() -> None:
-    members = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
-    content = build_user_download(USER_HOST, members, in_virtual_machine=True)
+    content = build_user_download(USER_HOST, members_of(USER_HOST), in_virtual_machine=True)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         modes = {one.name.rpartition("/")[2]: one.mode for one in tar.getmembers()}
     secret = {"README.md", "Vagrantfile", "scionlab-config.json"}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
-from config_tar import host_members, pack, snapshot
+from config_tar import snapshot
 from contract.scion_files import PATH_METADATA_PATH, build_path_metadata
 from tests.cases import table
-from tests.contract.config_samples import AP_HOST, KEYS, SITE_URL, SampleHost
+from tests.contract.config_samples import AP_HOST, SampleHost, members_of, tar_of
 from tests.contract.stock_client import StockHost, complaints
 
 # Interface 1 leads to the core; of the users 2 has 500 kbit/s, 10 is blocked, 11 wants 5000 of at most 1000.
@@ -27,10 +27,6 @@ class SampleAttachmentPoint:
 
 def host_with(**values: Any) -> SampleHost:
     return replace(AP_HOST, attachment_point=SampleAttachmentPoint(**values))
-
-
-def members_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
-    return host_members(host, generation=1, site_url=SITE_URL, keys=KEYS, **options)
 
 
 def metadata(host: SampleHost, **options: Any) -> dict[str, Any] | None:
@@ -133,11 +129,11 @@ def test_limits_only_does_not_have_it() -> None:
 
 
 def test_stock_client_installs_it_and_deletes_it_again(tmp_path: Path) -> None:
-    tarball = pack(members_of(host_with()))
+    tarball = tar_of(host_with())
     assert complaints(tarball) == []
     machine = StockHost(tmp_path)
     machine.install_tar(tarball)
     assert json.loads(machine.files[PATH_METADATA_PATH])["Bandwidth"]["2"] == {"Inter": 500}
     assert oct((tmp_path / PATH_METADATA_PATH).stat().st_mode & 0o777) == "0o644"
-    machine.install_tar(pack(members_of(replace(host_with(publishes_limits=False), config_version=19))))
+    machine.install_tar(tar_of(replace(host_with(publishes_limits=False), config_version=19)))
     assert PATH_METADATA_PATH not in machine.files

@@ -73,8 +73,6 @@ def test_limits_are_those_of_the_step_that_runs(
     wanted = by_hand(standing, timed, second)
     assert one.limits_at(at(second + fraction)) == wanted
     assert one.limits_at(at(second + fraction).astimezone(ZURICH)) == wanted
-    assert one.at(at(second)).limits == wanted
-    assert one.at(at(second)).timed == ()
 
 
 @given(some_limits, timed_lists())
