@@ -19,6 +19,8 @@ from terminal import clean, table
 
 def path(service: Service, arguments: Namespace) -> int:
     """Limits along the paths printed by `scion showpaths`."""
+    if arguments.json and arguments.test is not None:
+        raise UsageError("--json prints one document: leave out --test, and test each link by `test LINK --json`.")
     body = {"paths": _content(arguments.paths)}
     if arguments.traceroute is not None:
         body["traceroute"] = _content(arguments.traceroute)

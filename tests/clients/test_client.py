@@ -278,3 +278,6 @@ def test_watch_load_prints_each_second_and_ends_with_the_verdict(
     assert lines[-1].startswith(verdict[code])
     assert run("watch-load", str(link.pk), "--for", "4s")[0] == 1
     assert run("watch-load", str(link.pk), "--for", "x")[0] == 2
+    if command == "path":
+        refused = run(command, *arguments, "--json")
+        assert (refused[0], refused[1], "leave out --test" in refused[2]) == (2, "", True)
