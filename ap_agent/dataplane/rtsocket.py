@@ -68,14 +68,8 @@ class RtSocket:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
-        sizes = max(buffer_bytes, 2 * piece_bytes), buffer_bytes
-        for forced, polite, size in zip(
-            (SO_SNDBUFFORCE, SO_RCVBUFFORCE), (socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True
-        ):
-            try:  # beyond the system's maximum if allowed (CAP_NET_ADMIN in the first user namespace)
-                self._socket.setsockopt(socket.SOL_SOCKET, forced, size)
-            except PermissionError:
-                self._socket.setsockopt(socket.SOL_SOCKET, polite, size)
+        enlarge(self._socket, SO_SNDBUFFORCE, max(buffer_bytes, 2 * piece_bytes))
+        enlarge(self._socket, SO_RCVBUFFORCE, buffer_bytes)
         # The kernel's own timeout: Python's would cost a poll before each of thousands of receives.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", REPLY_TIMEOUT_S, 0))
         self._socket.bind((0, 0))
@@ -226,6 +220,16 @@ class _OverrunError(Exception):
 
 class _EmptyError(Exception):
     """The receive buffer is empty."""
+
+
+def enlarge(sock: socket.socket, buffer: int, size_bytes: int) -> None:
+    """A buffer (`SO_SNDBUFFORCE`, `SO_RCVBUFFORCE`), beyond the system's maximum if allowed (CAP_NET_ADMIN in the first
+    user namespace)."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, buffer, size_bytes)
+    except PermissionError:
+        polite = socket.SO_SNDBUF if buffer == SO_SNDBUFFORCE else socket.SO_RCVBUF
+        sock.setsockopt(socket.SOL_SOCKET, polite, size_bytes)
 
 
 def messages_of(piece: bytes) -> Iterator[tuple[int, int, int, int]]:
