@@ -11,7 +11,6 @@ from ap_agent.common.problem import Problem
 from ap_agent.dataplane.tc import Readback
 from ap_agent.dataplane.tree import Operation, Tree, limits_of
 from ap_agent.dataplane.writing import shown_id
-from ap_agent.document.state import ClosedSegment
 from bandwidth_config import Limits
 
 __all__ = ["DeviceChange", "LinkChange", "Outcome", "Plan", "Readback", "plan_of"]
@@ -53,7 +52,6 @@ class Outcome:
     problems: tuple[Problem, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     readback: Mapping[int, tuple[Readback | None, Readback | None]] = field(default_factory=dict)
-    closed: tuple[ClosedSegment, ...] = ()
     devices: tuple[str, ...] = ()
     is_ok: bool = True
     ports: frozenset[int] = frozenset()
