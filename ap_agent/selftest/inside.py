@@ -22,7 +22,7 @@ from ap_agent.dataplane.wanted import Wanted
 from ap_agent.selftest.cases import AP_ADDRESS, PREFIX_LENGTH, ROUNDS, Case, Direction, Round, all_cases, wanted
 from ap_agent.selftest.measure import AP_MAC, DEV, USERS_MAC, TwoHosts
 from ap_agent.selftest.needs import Need, of_this_process, try_all, try_program
-from ap_agent.selftest.report import Report, document, text
+from ap_agent.selftest.report import Report, shown
 from ap_agent.selftest.verdict import Judged, Verdict, judge
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
@@ -184,7 +184,7 @@ def main() -> int:
     isolate()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
-    _tell(report=document(report), text=text(report), exit_code=report.exit_code)
+    _tell(**shown(report))
     return 0
 
 
