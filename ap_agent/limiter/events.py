@@ -16,7 +16,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.devices import (
@@ -107,12 +106,7 @@ class Listener:
         self._addresses: set[tuple[bytes, int]] = set()  # known to exist
         self._ifbs: dict[str, bool] = {}  # of announced ones: whether it is ours, and up
 
-    def __enter__(self) -> Listener:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._socket.close()
 
     def fileno(self) -> int:
