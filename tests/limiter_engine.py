@@ -79,7 +79,7 @@ class FakeEngine:
         numbers = wanted.links if only is None else only
         readback = self._readback(wanted, numbers)
         return Outcome(
-            Plan((), (), operations),
+            Plan(operations=operations),
             len(operations),
             self.problems,
             dict(self.failed),
