@@ -8,7 +8,6 @@ SIGKILL, two self-tests cannot collide, and the host's network is out of reach.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -38,7 +37,7 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     """Run it, with a line of progress on a terminal. Raises `SelfTestError`."""
     found = of_this_process()
     if any(one.is_in_the_way for one in found):
-        return _outcome(shown(Report((*found, *untried()), kernel=_kernel())), as_json=as_json)
+        return _outcome(shown(Report((*found, *untried()))), as_json=as_json)
     with _terminable():
         said, complaints = _run(progress if progress is not None else sys.stderr)
     if "report" in said:
@@ -46,7 +45,7 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     if not said and complaints.startswith(("unshare:", "setpriv:")):
         refused = namespaces_refused(complaints)
         others = [one for one in untried() if one.name != refused.name]
-        return _outcome(shown(Report((*found, refused, *others), kernel=_kernel())), as_json=as_json)
+        return _outcome(shown(Report((*found, refused, *others))), as_json=as_json)
     step = f"at the step {said['step']!r}" if said else "before its first step"
     raise SelfTestError(
         f"The self-test failed or was aborted {step}; it has no result. Run it again; if it fails again, report "
@@ -56,10 +55,6 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
 
 def _outcome(said: dict[str, Any], *, as_json: bool) -> Outcome:
     return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
-
-
-def _kernel() -> str:
-    return f"{os.uname().sysname} {os.uname().release}"
 
 
 def start() -> subprocess.Popen[str]:

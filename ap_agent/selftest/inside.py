@@ -69,8 +69,7 @@ class Course:
         return self._report(judged, ap.call(lambda: remove_again(engine)), stopped)
 
     def _report(self, judged: Sequence[Judged] = (), faults: Sequence[str] = (), stopped: Sequence[str] = ()) -> Report:
-        kernel = f"{os.uname().sysname} {os.uname().release}"
-        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), kernel, self._elapsed_s())
+        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), seconds=self._elapsed_s())
 
     def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[str]]:
         found: list[Judged] = []

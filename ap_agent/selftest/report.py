@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -45,7 +46,7 @@ class Report:
     judged: tuple[Judged, ...] = ()
     faults: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
-    kernel: str = ""
+    kernel: str = f"{os.uname().sysname} {os.uname().release}"
     seconds: float = 0.0
 
     @property
