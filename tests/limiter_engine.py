@@ -70,23 +70,20 @@ class FakeEngine:
                     self.count[number, direction] = NOTHING
         self.has = wanted
         changed = {n for n in wanted.links if before.links.get(n) is not wanted.links[n]}
-        return self._outcome(wanted, wanted != before, only=changed if is_settled else None, closed=closed)
+        return self._outcome(wanted, wanted != before, only=changed if is_settled else None)
 
-    def _outcome(
-        self, wanted: Wanted, is_another: bool, *, only: set[int] | None = None, closed: tuple[ClosedSegment, ...] = ()
-    ) -> Outcome:
+    def _outcome(self, wanted: Wanted, is_another: bool, *, only: set[int] | None = None) -> Outcome:
         devices = self.drift or (("slbw0",) if is_another else ())
         operations = tuple(Operation("change", "clsact", one, 2) for one in devices)
         self.drift = ()
         numbers = wanted.links if only is None else only
         readback = self._readback(wanted, numbers)
         return Outcome(
-            Plan((), (), operations),
+            Plan(operations=operations),
             len(operations),
             self.problems,
             dict(self.failed),
             readback,
-            closed,
             ("eth0",) if wanted.links else (),
             not self.failed and not self.problems,
             frozenset({4001}),

@@ -45,17 +45,26 @@ def main(
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
     default_kbit = _bandwidth(given.b)
-    settings, choice = limiter_settings(given.config, environment)
-    if not (given.enforce or given.reset):
-        return _without_lock(given, settings, choice, default_kbit, engine)
-    rights.require_rights()
-    with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
+    settings, _ = limiter_settings(given.config, environment)
+    alone: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if given.enforce or given.reset:
+        rights.require_rights()
+        alone = Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}")
+    with alone:
         _store(given, settings, default_kbit)
         settings, choice = limiter_settings(given.config, environment)
+        if not (given.enforce or given.reset or given.show):
+            print(f"Takes effect with the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
+            return OK
         used = engine if engine is not None else Engine(settings.maps_dir)
         if given.reset:
             return limiter.reset_locked(settings, used)
-        return limiter.enforce_locked(settings, used, _source(settings, choice))
+        if given.enforce:
+            return limiter.enforce_locked(settings, used, _source(settings, choice))
+        source: limiter.Source | None = None
+        with contextlib.suppress(AgentError):  # it limits without that file as well, and then shows no names of links
+            source = _source(settings, choice)
+        return limiter.show_kernel(settings, used, source)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,24 +128,6 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
     if said:
         save_choice(settings.limiter_state_dir, choice)
         print("\n".join(said))
-
-
-def _without_lock(
-    given: argparse.Namespace,
-    settings: Settings,
-    choice: OperatorChoice,
-    default_kbit: int | None,
-    engine: Engine | None,
-) -> Outcome | int:
-    """-s, or only -b or -p: nothing that changes the kernel."""
-    _store(given, settings, default_kbit)
-    if not given.show:
-        print(f"Takes effect with the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
-        return OK
-    source: limiter.Source | None = None
-    with contextlib.suppress(AgentError):  # it limits without that file as well, and then shows no names of links
-        source = _source(settings, choice)
-    return limiter.show_kernel(settings, engine if engine is not None else Engine(settings.maps_dir), source)
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:

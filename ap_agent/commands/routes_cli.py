@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import time
@@ -204,12 +205,10 @@ def _is_service_reached(config: Path | None, environment: Mapping[str, str]) -> 
         client = make_client(quick)
         if client is None:
             return False
-        try:
+        with contextlib.closing(client):
             bundle = Store(settings.state_dir).load(host_id=settings.host_id)
             client.use_secret(bundle.host_secret if bundle is not None else None)
             client.fetch_config(Have.of(bundle))
-        finally:
-            client.close()
     except AgentError:
         return False
     return True

@@ -67,7 +67,7 @@ def _device_lines(done: Outcome, *, is_done: bool, verbose: bool) -> list[str]:
     many = len(done.plan.operations)
     if not many:
         return ["The kernel was up to date." if is_done else "The kernel is up to date."]
-    lines = [f"{one.name}: {one.what}" for one in done.plan.devices]
+    lines = [f"{name}: {what}" for name, what in done.plan.devices.items()]
     what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
     lines.append(f"{what}{'' if verbose else ' (-v lists them)'}; no foreign object is touched.")
     return lines + ([f"  {one}" for one in done.plan.operations] if verbose else [])
@@ -85,7 +85,7 @@ def plan_json(done: Outcome, problems: Iterable[Problem], source: str) -> dict[s
             for one in done.plan.links
         },
         "failed": {str(number): why for number, why in sorted(done.failed.items())},
-        "devices": {one.name: one.what for one in done.plan.devices},
+        "devices": dict(done.plan.devices),
         "operations": [str(one) for one in done.plan.operations],
         "problems": [asdict(one) for one in problems],
     }

@@ -16,7 +16,8 @@ from ap_agent.dataplane.program import Address
 from ap_agent.dataplane.rtsocket import RefusedError, RtSocket, messages_of
 
 RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK = 16, 17, 19
-_RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 18, 20, 22
+RTM_NEWADDR, RTM_DELADDR = 20, 21
+_RTM_GETLINK, _RTM_GETADDR = 18, 22
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER = 3, 4, 5, 10
 _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_EXT_MASK, _IFLA_NUM_TX_QUEUES, _IFLA_XDP, _IFLA_INFO_KIND = 18, 20, 29, 31, 43, 1
 _SKIP_STATS = 8  # RTEXT_FILTER_SKIP_STATS: they would differ each time
@@ -98,20 +99,13 @@ def _dump(asker: RtSocket, kind: int, question: bytes) -> list[bytes]:
 # Pieces of a dump are mostly those of the last one: hundreds of devices are parsed once.
 @lru_cache(maxsize=128)
 def _devices(piece: bytes) -> tuple[Device, ...]:
-    return tuple(_device(piece, start, end) for kind, _, start, end in messages_of(piece) if kind == RTM_NEWLINK)
+    return tuple(device_of(piece[start:end]) for kind, _, start, end in messages_of(piece) if kind == RTM_NEWLINK)
 
 
 @lru_cache(maxsize=128)
 def _addresses(piece: bytes) -> tuple[tuple[Address, int], ...]:
-    found = []
-    for kind, _, start, end in messages_of(piece):
-        if kind == _RTM_NEWADDR:
-            ifindex = _IFADDR.unpack_from(piece, start)[4]
-            said = dict(attributes(piece[start + _IFADDR.size : end]))
-            own = said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS)  # on a tunnel IFA_ADDRESS is the other end
-            if own is not None and len(own) in (4, 16):
-                found.append((ip_address(own), ifindex))
-    return tuple(found)
+    found = [address_of(piece[start:end]) for kind, _, start, end in messages_of(piece) if kind == RTM_NEWADDR]
+    return tuple((ip_address(own), ifindex) for own, ifindex in found if len(own) in (4, 16))
 
 
 @lru_cache(maxsize=128)
@@ -131,9 +125,17 @@ def _gateways(piece: bytes) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def _device(piece: bytes, start: int, end: int) -> Device:
-    _, _, ifindex, flags, _ = _IFINFO.unpack_from(piece, start)
-    said = dict(attributes(piece[start + _IFINFO.size : end]))
+def address_of(body: bytes) -> tuple[bytes, int]:
+    """(This host's address, empty if it is missing; interface number) of a message about an address."""
+    said = dict(attributes(body[_IFADDR.size :]))
+    own = said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS)  # on a tunnel IFA_ADDRESS is the other end
+    return own or b"", _IFADDR.unpack_from(body)[4]
+
+
+def device_of(body: bytes) -> Device:
+    """Of a message about a device."""
+    _, _, ifindex, flags, _ = _IFINFO.unpack_from(body)
+    said = dict(attributes(body[_IFINFO.size :]))
     info = dict(attributes(said.get(_IFLA_LINKINFO, b"")))
     xdp = dict(attributes(said.get(_IFLA_XDP, b"")))
     return Device(

@@ -120,7 +120,7 @@ class Engine:
             self._settled = wanted, seen
             if self._program is not None:
                 self._program.finish(self._target.tree["key", ""], writer.keep if done.is_needed else None)
-        return self._outcome(done, seen, done.ids, writer)
+        return self._outcome(done, seen, done.ids)
 
     def _enforce_changed(self, done: _Pass, writer: Writer) -> Outcome | None:
         """None if everything has to be compared."""
@@ -146,7 +146,7 @@ class Engine:
             return None
         self._settled = done.wanted, seen
         self._wanted_tree(seen, self._target.tree, done)
-        return self._outcome(done, seen, [one for one in changed if one in done.ids], writer)
+        return self._outcome(done, seen, [one for one in changed if one in done.ids])
 
     def _apply(self, writer: Writer, operations: Sequence[Operation], seen: Observed, done: _Pass) -> None:
         answers = writer.apply(operations, seen, self._program)
@@ -243,14 +243,13 @@ class Engine:
         done.failed = {one: " ".join(reasons) for one in done.wanted.links} if reasons else {}
         return {**tree, ("hook", ""): hooks, ("clsact", ""): clsacts}
 
-    def _outcome(self, done: _Pass, seen: Observed, ids: Sequence[int], writer: Writer | None = None) -> Outcome:
+    def _outcome(self, done: _Pass, seen: Observed, ids: Sequence[int]) -> Outcome:
         return Outcome(
             done.plan or Plan(),
             done.writes,
             tuple(sorted(set(done.problems))),
             done.failed,
             {shown_id(one): self._readback(seen, one) for one in ids},
-            writer.closed if writer is not None else (),
             done.devices,
             not done.failed,
             frozenset({self._socket.port}),

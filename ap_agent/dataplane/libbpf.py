@@ -11,7 +11,7 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -77,44 +77,29 @@ def _failure(what: str) -> AgentError:
     return ProgramError(f"{refused} The limiter needs CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF.")
 
 
-class LoadedObject:
-    """An object file whose programs and maps are in the kernel while this lives, or something else holds them."""
+def load(path: Path, pins: Mapping[str, Path], programs: Iterable[str], maps: Iterable[str]) -> dict[str, int]:
+    """Descriptors of the programs and maps of an object file, which are in the kernel while these, or something else,
+    hold them. Maps in `pins` are reused if pinned, otherwise pinned. Raises `ProgramError`, `NotPermittedError`."""
+    library = _library()
+    loaded = library.bpf_object__open_file(os.fsencode(path), None)
+    if not loaded:
+        raise ProgramError(f"{path} is not a BPF object file ({os.strerror(ctypes.get_errno())}). Install it again.")
 
-    def __init__(self, path: Path, pins: Mapping[str, Path]) -> None:
-        """Maps in `pins` are reused if pinned, otherwise pinned. Raises `ProgramError`, `NotPermittedError`."""
-        self._library = _library()
-        self._object = self._library.bpf_object__open_file(os.fsencode(path), None)
-        if not self._object:
-            raise ProgramError(
-                f"{path} is not a BPF object file ({os.strerror(ctypes.get_errno())}). Install it again."
-            )
-        for name, where in pins.items():
-            self._library.bpf_map__set_pin_path(self._map(name), os.fsencode(where))
-        if self._library.bpf_object__load(self._object) < 0:
-            failure = _failure("the limiter's program")
-            self.close()
-            raise failure
-
-    def program_fd(self, name: str) -> int:
-        program = self._library.bpf_object__find_program_by_name(self._object, name.encode())
-        if not program:
-            raise ProgramError(f"The object file has no program {name}. Install the package again.")
-        return os.dup(self._library.bpf_program__fd(program))
-
-    def map_fd(self, name: str) -> int:
-        return os.dup(self._library.bpf_map__fd(self._map(name)))
-
-    def _map(self, name: str) -> Any:
-        found = self._library.bpf_object__find_map_by_name(self._object, name.encode())
+    def part(kind: str, name: str) -> Any:
+        found = getattr(library, f"bpf_object__find_{kind}_by_name")(loaded, name.encode())
         if not found:
-            raise ProgramError(f"The object file has no map {name}. Install the package again.")
+            raise ProgramError(f"The object file has no {kind} {name}. Install the package again.")
         return found
 
-    def close(self) -> None:
-        """Returned descriptors stay open."""
-        if self._object:
-            self._library.bpf_object__close(self._object)
-            self._object = None
+    try:
+        for name, where in pins.items():
+            library.bpf_map__set_pin_path(part("map", name), os.fsencode(where))
+        if library.bpf_object__load(loaded) < 0:
+            raise _failure("the limiter's program")
+        found = {name: os.dup(library.bpf_program__fd(part("program", name))) for name in programs}
+        return found | {name: os.dup(library.bpf_map__fd(part("map", name))) for name in maps}
+    finally:
+        library.bpf_object__close(loaded)
 
 
 class HashMap:

@@ -11,10 +11,9 @@ from ap_agent.common.problem import Problem
 from ap_agent.dataplane.tc import Readback
 from ap_agent.dataplane.tree import Operation, Tree, limits_of
 from ap_agent.dataplane.writing import shown_id
-from ap_agent.document.state import ClosedSegment
 from bandwidth_config import Limits
 
-__all__ = ["DeviceChange", "LinkChange", "Outcome", "Plan", "Readback", "plan_of"]
+__all__ = ["LinkChange", "Outcome", "Plan", "Readback", "plan_of"]
 
 
 class LinkChange(NamedTuple):
@@ -25,15 +24,12 @@ class LinkChange(NamedTuple):
     then: Limits | None
 
 
-class DeviceChange(NamedTuple):
-    name: str
-    what: str
-
-
 @dataclass(frozen=True)
 class Plan:
+    """`devices`: what changes, in words, by name."""
+
     links: tuple[LinkChange, ...] = ()
-    devices: tuple[DeviceChange, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
 
     @property
@@ -53,7 +49,6 @@ class Outcome:
     problems: tuple[Problem, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     readback: Mapping[int, tuple[Readback | None, Readback | None]] = field(default_factory=dict)
-    closed: tuple[ClosedSegment, ...] = ()
     devices: tuple[str, ...] = ()
     is_ok: bool = True
     ports: frozenset[int] = frozenset()
@@ -62,7 +57,7 @@ class Outcome:
 def plan_of(operations: Sequence[Operation], now: Tree, then: Tree) -> Plan:
     touched = sorted({link for one in operations for link in one.links})
     links = tuple(LinkChange(shown_id(one), limits_of(now, one), limits_of(then, one)) for one in touched)
-    return Plan(links, tuple(_devices(operations)), tuple(operations))
+    return Plan(links, _devices(operations), tuple(operations))
 
 
 _NOUNS = {
@@ -76,13 +71,15 @@ _NOUNS = {
 }
 
 
-def _devices(operations: Iterable[Operation]) -> Iterable[DeviceChange]:
+def _devices(operations: Iterable[Operation]) -> dict[str, str]:
     counted: dict[str, Counter[str]] = {}
     for one in operations:
         if one.device:
             counted.setdefault(one.device, Counter())[f"{one.kind} {{}} {_NOUNS[one.table]}"] += 1
-    for name, counts in counted.items():
-        yield DeviceChange(name, ", ".join(_plural(said.format(count), count) for said, count in counts.items()))
+    return {
+        name: ", ".join(_plural(said.format(count), count) for said, count in counts.items())
+        for name, counts in counted.items()
+    }
 
 
 def _plural(noun: str, count: int) -> str:

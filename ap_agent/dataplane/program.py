@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ap_agent.common.errors import ProgramError
 from ap_agent.dataplane.lanes import Lanes
-from ap_agent.dataplane.libbpf import HashMap, LoadedObject, make_folder, mapped, pin, pinned, program_id
+from ap_agent.dataplane.libbpf import HashMap, load, make_folder, mapped, pin, pinned, program_id
 
 SOURCE: Final = Path(__file__).with_name("limiter.bpf.c")
 OBJECT: Final = Path(__file__).with_name("limiter.bpf.o")
@@ -99,12 +99,7 @@ class Program:
     # --- loading ---
 
     @classmethod
-    def loaded(cls, object_file: Path = OBJECT) -> Program:
-        """Without pins: everything ends with this object. Raises `ProgramError`, `NotPermittedError`."""
-        return cls(_load(object_file, {}))
-
-    @classmethod
-    def opened(cls, folder: Path, object_file: Path = OBJECT, *, may_make: bool) -> Program | None:
+    def opened(cls, folder: Path, object_file: Path, *, may_make: bool) -> Program | None:
         """By its pins in `folder`. Without `may_make` nothing is changed: the result may have only maps, or be None.
         Raises `ProgramError`, `NotPermittedError`."""
         try:
@@ -221,11 +216,7 @@ class Program:
 
 
 def _load(object_file: Path, pins: Mapping[str, Path]) -> dict[str, int]:
-    loaded = LoadedObject(object_file, pins)
-    try:
-        return {name: loaded.program_fd(name) for name in _PROGRAMS} | {name: loaded.map_fd(name) for name in _MAPS}
-    finally:
-        loaded.close()
+    return load(object_file, pins, _PROGRAMS, _MAPS)
 
 
 def _may_be_there(folder: Path) -> bool:

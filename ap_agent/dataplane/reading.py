@@ -160,8 +160,7 @@ class Reader:
             readbacks.pop(minor, None)
         questions = [tc.pack_class_name(seen.ifbs[ifb], one) for one in minors]
         for body in self._asker.query_all(tc.RTM_GETTCLASS, questions):
-            if isinstance(body, bytes):
-                message = _CLASS_HEADER.pack(16 + len(body), tc.RTM_NEWTCLASS, 0, 0, 0) + body
-                found = tc.parse_classes(message)
-                classes.update(found.classes)
-                readbacks.update(found.readbacks)
+            message = _CLASS_HEADER.pack(16 + len(body), tc.RTM_NEWTCLASS, 0, 0, 0) + body
+            found = tc.parse_classes(message)
+            classes.update(found.classes)
+            readbacks.update(found.readbacks)

@@ -41,10 +41,9 @@ _Answer = tuple[int, int, bytes]  # type, flags, body
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of the kernel: which message of its group, why, and its own text if any. `number` is a positive errno.
-    ENOBUFS with the text `LOST`: the answer was lost, so it may have succeeded."""
+    """An error of the kernel, with its own text if any. `number` is a positive errno. ENOBUFS with the text `LOST`: the
+    answer was lost, so it may have succeeded."""
 
-    index: int
     number: int
     text: str = ""
 
@@ -57,7 +56,7 @@ class RefusedError(Exception):
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
-        self.number, self.text = refusal.number, refusal.text
+        self.number = refusal.number
 
 
 class RtSocket:
@@ -68,14 +67,8 @@ class RtSocket:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
-        sizes = max(buffer_bytes, 2 * piece_bytes), buffer_bytes
-        for forced, polite, size in zip(
-            (SO_SNDBUFFORCE, SO_RCVBUFFORCE), (socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True
-        ):
-            try:  # beyond the system's maximum if allowed (CAP_NET_ADMIN in the first user namespace)
-                self._socket.setsockopt(socket.SOL_SOCKET, forced, size)
-            except PermissionError:
-                self._socket.setsockopt(socket.SOL_SOCKET, polite, size)
+        enlarge(self._socket, SO_SNDBUFFORCE, max(buffer_bytes, 2 * piece_bytes))
+        enlarge(self._socket, SO_RCVBUFFORCE, buffer_bytes)
         # The kernel's own timeout: Python's would cost a poll before each of thousands of receives.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", REPLY_TIMEOUT_S, 0))
         self._socket.bind((0, 0))
@@ -121,9 +114,10 @@ class RtSocket:
         messages[-1] = (messages[-1][0], messages[-1][1] | NLM_F_ACK, messages[-1][2])
         numbers = self._transmit(messages)
         said = self._collect({numbers[-1]})
-        lost = None if numbers[-1] in said else (errno.ENOBUFS, LOST)
+        lost = None if numbers[-1] in said else Refusal(errno.ENOBUFS, LOST)
         errors = iter([_error(*said[one]) if one in said else lost for one in numbers])
-        return [_first(list(itertools.islice(errors, len(group)))) for group in groups]
+        several = [list(itertools.islice(errors, len(group))) for group in groups]
+        return [next((one for one in found if one is not None), None) for found in several]
 
     def _collect(self, awaited: set[int]) -> dict[int, _Answer]:
         """Collect expected answers by number. Some are missing if the receive buffer was too small; then it is emptied,
@@ -145,18 +139,16 @@ class RtSocket:
 
     # --- questions ---
 
-    def query_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
-        """Many queries of one kind, each with its answer, in order. Raises `AgentError`."""
-        answers: list[bytes | Refusal] = []
+    def query_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes]:
+        """The answers to many queries of one kind, without those that the kernel refuses. Raises `AgentError`."""
+        answers: list[bytes] = []
         for start in range(0, len(bodies), QUESTIONS_AT_ONCE):
             # Traffic control sends answers to all listeners, and to the requester only with the echo flag.
             numbers = self._transmit([(kind, NLM_F_ECHO, one) for one in bodies[start : start + QUESTIONS_AT_ONCE]])
             said = self._collect(set(numbers))
             if not said.keys() >= set(numbers):
                 raise AgentError(f"{LOST.capitalize()}; try again.", retryable=True)
-            for number in numbers:
-                refused = _error(*said[number])
-                answers.append(said[number][2] if refused is None else Refusal(0, *refused))
+            answers += [said[one][2] for one in numbers if _error(*said[one]) is None]
         return answers
 
     # --- dumps ---
@@ -181,7 +173,7 @@ class RtSocket:
                 raise AgentError("The kernel could not return all that it read; try again.", retryable=True) from exc
             answer, flags, data = self._last_message(pieces[-1])
             if (refused := _error(answer, flags, data)) is not None:
-                raise RefusedError(Refusal(0, *refused))
+                raise RefusedError(refused)
             if answer == NLMSG_DONE:
                 return pieces
 
@@ -228,6 +220,16 @@ class _EmptyError(Exception):
     """The receive buffer is empty."""
 
 
+def enlarge(sock: socket.socket, buffer: int, size_bytes: int) -> None:
+    """A buffer (`SO_SNDBUFFORCE`, `SO_RCVBUFFORCE`), beyond the system's maximum if allowed (CAP_NET_ADMIN in the first
+    user namespace)."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, buffer, size_bytes)
+    except PermissionError:
+        polite = socket.SO_SNDBUF if buffer == SO_SNDBUFFORCE else socket.SO_RCVBUF
+        sock.setsockopt(socket.SOL_SOCKET, polite, size_bytes)
+
+
 def messages_of(piece: bytes) -> Iterator[tuple[int, int, int, int]]:
     """Type, flags, start and end of the body."""
     position = 0
@@ -243,12 +245,8 @@ def _packed(kind: int, flags: int, number: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, number, 0) + body + bytes(-len(body) % 4)
 
 
-def _first(errors: list[tuple[int, str] | None]) -> Refusal | None:
-    return next((Refusal(index, *one) for index, one in enumerate(errors) if one is not None), None)
-
-
-def _error(kind: int, flags: int, body: bytes) -> tuple[int, str] | None:
-    """(positive errno, the kernel's own text); None for anything but an error."""
+def _error(kind: int, flags: int, body: bytes) -> Refusal | None:
+    """None for anything but an error."""
     code = struct.unpack_from("=i", body)[0] if kind in (NLMSG_ERROR, NLMSG_DONE) else 0
     if code == 0:
         return None
@@ -257,4 +255,4 @@ def _error(kind: int, flags: int, body: bytes) -> tuple[int, str] | None:
         (length,) = struct.unpack_from("=I", body, 4)
         skipped = 4 + (_HEADER.size if flags & NLM_F_CAPPED else (length + 3) & ~3)
         text = dict(attributes(body[skipped:])).get(NLMSGERR_ATTR_MSG, b"")
-    return -code, text_of(text)
+    return Refusal(-code, text_of(text))

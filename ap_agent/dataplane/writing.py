@@ -29,10 +29,8 @@ class Writer:
 
     def __init__(self, asker: RtSocket, on_closed: OnClosed) -> None:
         self._asker, self._on_closed = asker, on_closed
-        self.closed: tuple[ClosedSegment, ...] = ()
 
     def apply(self, operations: Sequence[Operation], seen: Observed, program: Program | None) -> Answers:
-        """Ended lanes are in `closed`."""
         ways = {"memory": self._write, "lanes gone": self._close, "ifbs": self._make_ifbs, "netlink": self._send}
         answers: Answers = []
         for way, run in groupby(operations, key=_way):
@@ -67,14 +65,14 @@ class Writer:
     def keep(self, ended: Sequence[tuple[int, int, int, Counters]]) -> None:
         """These lanes, with rate and segment, have ended."""
         now_ms = time.time_ns() // 1_000_000
-        closed = tuple(
-            ClosedSegment(
-                shown_id(lane // 2), "from_user" if lane % 2 else "to_user", segment, rate_kbit, now_ms, counters
+        self._on_closed(
+            tuple(
+                ClosedSegment(
+                    shown_id(lane // 2), "from_user" if lane % 2 else "to_user", segment, rate_kbit, now_ms, counters
+                )
+                for lane, rate_kbit, segment, counters in ended
             )
-            for lane, rate_kbit, segment, counters in ended
         )
-        self._on_closed(closed)
-        self.closed += closed
 
 
 def shown_id(interface_id: int) -> int:

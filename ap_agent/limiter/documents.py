@@ -91,14 +91,12 @@ class Documents:
 
     def _load_trust(self) -> None:
         stored: Trust | None = None
-        is_damaged = False
         try:
             stored = load_trust(self._folder)
         except AgentError as exc:
-            is_damaged = True
             self._unusable("trust", exc.message)
         self.trust = trust_now(self.settings, stored, self.accepted)
-        self._must_store = self.trust != stored and (is_damaged or self.accepted is not None)
+        self._must_store = self.trust != stored and ("trust" in self._problems or self.accepted is not None)
 
     def use(self, settings: Settings) -> None:
         self.settings = settings
@@ -159,8 +157,7 @@ class Documents:
 
     def _refuse(self, why: str) -> bool:
         self._refusals += 1
-        stays = " The current limits stay."
-        self._problems["refused"] = Problem("document_refused", "document", why + stays)
+        self._problems["refused"] = Problem("document_refused", "document", f"{why} The current limits stay.")
         return False
 
     def keep(self) -> None:

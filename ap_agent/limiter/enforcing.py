@@ -60,7 +60,7 @@ class Enforcer:
         self.is_step = False  # the last pass was only due to the clock
         self.is_finished = True  # the last pass knew the kernel's state
         self.drift: Collection[Change] = ()  # known foreign changes of our objects since then
-        self._engine, self._log, self._keep = engine, logger, keep
+        self._engine, self._log = engine, logger
         self._may_send = may_send
         self._timetable = Timetable({})
         self._matcher = Matcher()
@@ -90,7 +90,6 @@ class Enforcer:
             self.is_finished = True
             before = self.outcome.readback if is_settled else {}
             self.outcome = replace(outcome, readback={**before, **outcome.readback})
-            self._keep(outcome.closed)
         self.observed_at = self.now()
         self.writes += self.outcome.writes
         self._tell_log(round((time.monotonic() - began) * 1000))
@@ -133,7 +132,7 @@ class Enforcer:
         message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
         problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
         failed = {number: message for number, link in self.links.items() if link.is_user_as}
-        return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, closed=(), is_ok=False)
+        return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, is_ok=False)
 
     def _tell_log(self, ms: int) -> None:
         operations = self.outcome.plan.operations if self.outcome.writes else ()
@@ -149,7 +148,6 @@ class Enforcer:
     def reset(self) -> bool:
         """Remove everything of ours from the kernel; return whether all was removed. Raises `AgentError`."""
         self.outcome = self._engine.reset()
-        self._keep(self.outcome.closed)
         self.links, self.configuration, self._timetable, self._protected = {}, None, Timetable({}), {}
         self._matching = Matcher().match({}, self._host, self.settings)
         self.writes += self.outcome.writes

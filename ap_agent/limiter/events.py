@@ -16,34 +16,35 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from ap_agent.common.errors import AgentError
-from ap_agent.dataplane.attributes import attributes, text_of
-from ap_agent.dataplane.devices import IFB_ALIAS, IFB_NAMES
+from ap_agent.dataplane.devices import (
+    IFB_ALIAS,
+    IFB_NAMES,
+    RTM_DELADDR,
+    RTM_DELLINK,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    Device,
+    address_of,
+    device_of,
+)
 from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, attached
+from ap_agent.dataplane.rtsocket import SO_RCVBUFFORCE, enlarge, messages_of
 from ap_agent.dataplane.tc import ADMITTED_PREF, PROGRAM_PREF
 
 _GROUPS = (1, 4, 5, 9)  # <linux/rtnetlink.h>: RTNLGRP_LINK, TC, IPV4_IFADDR, IPV6_IFADDR
 _SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
-_SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; may exceed net.core.rmem_max with CAP_NET_ADMIN
 RECEIVE_BUFFER_BYTES = 32 * 1024 * 1024
 _READ_BYTES = 64 * 1024  # a link with many virtual functions is the largest message
 _MESSAGES_AT_ONCE = 4096  # about 10 ms, so that a flood does not delay signals
 _DRAINS = 16  # more than the receive buffer holds
 
-_NEWLINK, _DELLINK, _NEWADDR, _DELADDR = 16, 17, 20, 21
 _TC = {36: "qdisc", 37: "qdisc", 40: "class", 41: "class", 44: "filter", 45: "filter"}
 _DELQDISC = 37
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-_IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
-_IFADDR = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 _TCMSG = struct.Struct("=BxxxIIII")  # family, index, handle, parent, info: of filters preference and protocol
 _SHARED_BLOCK = 0xFFFF_FFFF  # in the place of an index
 _AT_ROOT, _HOOKS = 0xFFFF_FFFF, 0xFFFF_0000  # parents: the root; from here on clsact, ingress and their hooks
-_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_IFALIAS = 3, 4, 5, 10, 20
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_IFF_UP = 1
 _DEVICE = "device"
 _TCX = (BPF_TCX_INGRESS, BPF_TCX_EGRESS)
 
@@ -94,30 +95,18 @@ class Listener:
             self._socket = socket.socket(
                 socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
             )
-            self._enlarge(RECEIVE_BUFFER_BYTES)
+            enlarge(self._socket, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES // 2)  # the kernel doubles it (socket(7))
             self._socket.bind((0, 0))
             for group in _GROUPS:
                 self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
         except OSError as exc:
             raise AgentError(f"The kernel's events cannot be listened to: {exc.strerror}.") from exc
         self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._devices: dict[int, tuple[object, ...]] = {}  # as last announced
-        self._addresses: set[tuple[int, bytes]] = set()  # known to exist
+        self._devices: dict[int, Device] = {}  # as last announced
+        self._addresses: set[tuple[bytes, int]] = set()  # known to exist
         self._ifbs: dict[str, bool] = {}  # of announced ones: whether it is ours, and up
 
-    def _enlarge(self, wanted_bytes: int) -> None:
-        half = wanted_bytes // 2  # the kernel doubles what it is given (socket(7))
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, half)
-        except PermissionError:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, half)
-
-    def __enter__(self) -> Listener:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._socket.close()
 
     def fileno(self) -> int:
@@ -158,17 +147,12 @@ class Listener:
         return Notifications(frozenset(changes), is_lost, messages < _MESSAGES_AT_ONCE - is_lost)
 
     def _changes(self, data: bytes, own_ports: frozenset[int]) -> Iterator[Change]:
-        position = 0
-        while position + _HEADER.size <= len(data):
-            length, kind, _, _, port = _HEADER.unpack_from(data, position)
-            if length < _HEADER.size:
-                return
-            body = data[position + _HEADER.size : position + length]
-            position += (length + 3) & ~3
+        for kind, _, start, end in messages_of(data):
+            body, (port,) = data[start:end], struct.unpack_from("=I", data, start - 4)
             with contextlib.suppress(struct.error):  # too short: not from the kernel
-                if kind in {_NEWLINK, _DELLINK}:
+                if kind in {RTM_NEWLINK, RTM_DELLINK}:
                     yield from self._of_device(kind, body)
-                elif kind in {_NEWADDR, _DELADDR}:
+                elif kind in {RTM_NEWADDR, RTM_DELADDR}:
                     yield from self._of_address(kind, body)
                 elif kind in _TC and port not in own_ports:
                     yield from self._of_traffic_control(kind, body)
@@ -176,37 +160,30 @@ class Listener:
     def _of_device(self, kind: int, body: bytes) -> Iterator[Change]:
         """A device that differs from its last announcement. Most messages about devices repeat it, and have no port
         (kernel 6.18), so our own changes to our IFBs are recognised by their result."""
-        family, _, ifindex, flags, _ = _IFINFO.unpack_from(body)
-        if family != socket.AF_UNSPEC:  # a bridge announces its ports with the same message types
+        if body[:1] != b"\0":  # of a family: a bridge announces its ports with the same message types
             return
-        said = dict(attributes(body[_IFINFO.size :]))
-        name = text_of(said.get(_IFLA_IFNAME, b""))
-        is_up = bool(flags & _IFF_UP)
-        before = self._devices.pop(ifindex, None)
-        if name in IFB_NAMES:
-            is_ours = text_of(said.get(_IFLA_IFALIAS, b"")) == IFB_ALIAS
-            self._ifbs[name] = kind == _NEWLINK and is_ours and is_up
-        is_undoing = name in IFB_NAMES and not self._ifbs[name]
-        if kind == _DELLINK:
-            yield Change(name, f"{_DEVICE} deleted", is_undoing)
+        now = device_of(body)._replace(xdp=())  # not all are announced: see `unannounced`
+        before = self._devices.pop(now.ifindex, None)
+        if now.name in IFB_NAMES:
+            self._ifbs[now.name] = kind == RTM_NEWLINK and now.alias == IFB_ALIAS and now.is_up
+        is_undoing = now.name in IFB_NAMES and not self._ifbs[now.name]
+        if kind == RTM_DELLINK:
+            yield Change(now.name, f"{_DEVICE} deleted", is_undoing)
             return
-        parts = (said.get(one) for one in (_IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_IFALIAS))
-        self._devices[ifindex] = now = (name, is_up, *parts)
+        self._devices[now.ifindex] = now
         if now != before:
-            yield Change(name, _DEVICE, is_undoing)
+            yield Change(now.name, _DEVICE, is_undoing)
 
     def _of_address(self, kind: int, body: bytes) -> Iterator[Change]:
         """An added or removed address; router advertisements repeat existing ones."""
-        ifindex = _IFADDR.unpack_from(body)[4]
-        said = dict(attributes(body[_IFADDR.size :]))
-        address = (ifindex, said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS) or b"")
+        address = _, ifindex = address_of(body)
         is_known = address in self._addresses
-        if kind == _NEWADDR:
+        if kind == RTM_NEWADDR:
             self._addresses.add(address)
         else:
             self._addresses.discard(address)
-        name = self._devices[ifindex][0] if ifindex in self._devices else _name(ifindex)
-        if (kind == _DELADDR or not is_known) and name not in IFB_NAMES:  # they have one while they are up
+        name = self._devices[ifindex].name if ifindex in self._devices else _name(ifindex)
+        if (kind == RTM_DELADDR or not is_known) and name not in IFB_NAMES:  # they have one while they are up
             yield Change("", "address")
 
     def _of_traffic_control(self, kind: int, body: bytes) -> Iterator[Change]:

@@ -19,7 +19,7 @@ from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.state import DirectionState
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.report import Counted, link_states
+from ap_agent.limiter.report import Counted, link_states, save
 
 EACH_S = 1.0
 _WITHIN_S: Final = 0.01  # reading takes at most: half of what a verdict allows a rate over a second to be wrong by
@@ -60,17 +60,14 @@ class LiveCounters:
         return max(0.0, self._next - now) if self._links and now < self._until else math.inf
 
     def sample(self) -> None:
-        """Read what is due. A file that cannot be written is only logged."""
+        """Read what is due."""
         if self.next_in_s() > 0:
             return
         now = self._monotonic()
         self._next += EACH_S * (1 + (now - self._next) // EACH_S)
         folder = self._enforcer.settings.limiter_run_dir
-        try:
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_live(folder, samples_of(self._enforcer, self._links, self._monotonic))
-        except OSError as exc:
-            self._log.error("live.unwritable", folder=folder, message=exc.strerror)
+        samples = samples_of(self._enforcer, self._links, self._monotonic)
+        save(folder, lambda: write_live(folder, samples), self._log, "live.unwritable")
 
 
 def samples_of(enforcer: Enforcer, numbers: Iterable[int], monotonic: Callable[[], float]) -> dict[int, SeriesSample]:

@@ -153,11 +153,9 @@ class Loop:
     def _moments(self) -> list[float]:
         moments = [self._next_audit, self._next_state, self._next_unannounced, *self._counting.moments()]
         if self._pacing.due is not None:  # a drift among further events must not wait for a comparison that rests
-            moments.append(self._monotonic() + LISTEN_S)
+            moments += (self._pacing.due, self._monotonic() + LISTEN_S)
         if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
             moments.append(self._files_rested_at)
-        if self._pacing.due is not None:
-            moments.append(self._pacing.due)
         if not self._enforcer.is_ok:
             moments.append(self._retry_at)
         if self._enforcer.needs_clock:

@@ -35,16 +35,11 @@ class Pacing:
     """Pending events, and recent repairs."""
 
     def __init__(self) -> None:
-        self._due: float | None = None
+        self.due: float | None = None  # when to compare; None without events
         self.drift: frozenset[Change] = frozenset()  # known, and not repaired
         self._rested_at = self._drift_rested_at = 0.0
         self._work: deque[tuple[float, float]] = deque()  # end and duration of event-driven work
         self._repairs: dict[str, _Repairs] = {}
-
-    @property
-    def due(self) -> float | None:
-        """When to compare; None without events."""
-        return self._due
 
     def note(self, heard: Notifications, now: float, ours: Collection[str]) -> None:
         """`ours`: the devices that have objects of ours."""
@@ -53,15 +48,15 @@ class Pacing:
         drift = {one for one in heard.changes if one.is_undoing and one.device in ours}
         self.drift |= drift
         due = max(now + SETTLE_S, self._drift_rested_at if drift or heard.is_lost else self._rested_at)
-        self._due = due if self._due is None else min(self._due, due)
+        self.due = due if self.due is None else min(self.due, due)
 
     def compared(self, began: float, ended: float, written: Iterable[str], *, is_finished: bool = True) -> list[Change]:
         """A comparison took place, for any reason, with repairs on the devices `written`. Return the repaired drift."""
-        if self._due is not None:
+        if self.due is not None:
             self._work.append((ended, ended - began))
         devices = set(written)
         repaired = sorted(one for one in self.drift if one.device in devices)
-        self._due = None
+        self.due = None
         if is_finished:
             self.drift = frozenset()
         self._forget(ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from ap_agent.common.consent import sending_tests
@@ -38,7 +39,7 @@ def run(
         settings.limiter_state_dir / ACCEPTANCE_FILE,
     )
     report = Report(settings.limiter_run_dir, logger, utc_now)
-    with Listener() as events:
+    with contextlib.closing(Listener()) as events:
         loop = Loop(
             Enforcer(settings, engine, logger, report.keep, may_send=lambda now: sending_tests(now) == "on"),
             report,

@@ -65,10 +65,10 @@ class Report:
             self._closed = kept_segments(former.closed, self._now())
             self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
 
-    def keep(self, closed: Iterable[ClosedSegment]) -> None:
+    def keep(self, closed: tuple[ClosedSegment, ...]) -> None:
         """The last counters of ended lanes: written before the kernel drops them, as they are needed for bills. This
         happens within a pass: everything else in the file is still the previous state."""
-        if set(closed) <= set(self._closed):
+        if not closed:
             return
         now = self._now()
         self._closed = kept_segments((*self._closed, *closed), now)
@@ -99,14 +99,18 @@ class Report:
         )
 
     def _write(self, state: LimiterState) -> LimiterState:
-        """A file that cannot be written is only logged."""
         self._written = state
-        try:
-            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_state(self._folder, state)
-        except OSError as exc:
-            self._log.error("state.unwritable", folder=self._folder, message=exc.strerror)
+        save(self._folder, lambda: write_state(self._folder, state), self._log, "state.unwritable")
         return state
+
+
+def save(folder: Path, write: Callable[[], None], logger: Logger, failure: str) -> None:
+    """Write a file in this folder. One that cannot be written is only logged, as `failure`: the next one has more."""
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        write()
+    except OSError as exc:
+        logger.error(failure, folder=folder, message=exc.strerror)
 
 
 def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:

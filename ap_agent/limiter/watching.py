@@ -17,6 +17,7 @@ from ap_agent.common.log import Logger
 from ap_agent.document.series import Series, read_series, write_series
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.live_counters import samples_of
+from ap_agent.limiter.report import save
 from contract.link_tests import MAX_WATCHES_AT_ONCE, TEST_LANES, WATCH, LinkTest
 
 WRITE_S = 2.0  # between two files while watches run
@@ -143,12 +144,8 @@ class Watching:
         return is_last_there or not self._is_open(test)
 
     def _write(self) -> None:
-        """A file that cannot be written is only logged; the next one has the same and more."""
-        try:
-            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_series(self._folder, list(self._series.values()))
-        except OSError as exc:
-            self._log.error("tests.unwritable", folder=self._folder, message=exc.strerror)
+        series = list(self._series.values())
+        save(self._folder, lambda: write_series(self._folder, series), self._log, "tests.unwritable")
         self._written = dict(self._series)
 
 

@@ -21,6 +21,7 @@ _UNANSWERED: Final = 0.1  # of the received packets: TCP acknowledges at least e
 # Benchmark networks (RFC 2544, RFC 5180), to which no attachment point has its own route.
 _FAR: Final = {4: ip_address("198.18.0.1"), 6: ip_address("2001:2::1")}
 
+_ABSENT: Final = Device(0, False)
 Word = Literal["right", "elsewhere", "unanswered", "no traffic"]
 
 
@@ -46,7 +47,12 @@ def watch(uplinks: Iterable[Uplink], seconds: float, remotes: Mapping[str, Itera
     time.sleep(seconds)
     after = kernel.read().devices
     counted = {name: _difference(after[name], before[name]) for name in after.keys() & before.keys()}
-    return [_verdict(one, counted, _detours(one, remotes.get(one.name, ()))) for one in uplinks]
+    verdicts = []
+    for one in uplinks:
+        word, left_by = judge(one.dev, counted)
+        own, detours = counted.get(one.dev, _ABSENT), _detours(one, remotes.get(one.name, ()))
+        verdicts.append(Verdict(one.name, one.dev, word, own, detours, left_by))
+    return verdicts
 
 
 def _detours(uplink: Uplink, remotes: Iterable[IPAddress]) -> tuple[tuple[IPAddress, IPAddress, str | None], ...]:
@@ -64,18 +70,10 @@ def _difference(after: Device, before: Device) -> Device:
     return Device(after.ifindex, after.is_up, *(one - other for one, other in zip(after[2:], before[2:], strict=True)))
 
 
-def _verdict(
-    uplink: Uplink, counted: Mapping[str, Device], detours: tuple[tuple[IPAddress, IPAddress, str | None], ...]
-) -> Verdict:
-    own = counted.get(uplink.dev, Device(0, False))
-    word, left_by = judge(uplink.dev, counted)
-    return Verdict(uplink.name, uplink.dev, word, own, detours, left_by)
-
-
 def judge(dev: str, counted: Mapping[str, Device]) -> tuple[Word, str]:
     """Judge the counters, and find the device by which replies left: one that sent more than it received, while this
     one received more than it sent."""
-    own = counted.get(dev, Device(0, False))
+    own = counted.get(dev, _ABSENT)
     if own.received_packets < ENOUGH_PACKETS:
         return "no traffic", ""
     if own.sent_packets >= _UNANSWERED * own.received_packets:

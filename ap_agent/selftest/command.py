@@ -8,7 +8,6 @@ SIGKILL, two self-tests cannot collide, and the host's network is out of reach.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.files import parse_json
 from ap_agent.common.outcome import Outcome
 from ap_agent.selftest.needs import namespaces_refused, of_this_process, untried
-from ap_agent.selftest.report import Report, json_text, text
+from ap_agent.selftest.report import Report, shown
 
 PATIENCE_S = 110.0  # nearly twice as long as the other half allows itself
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
@@ -38,15 +37,15 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     """Run it, with a line of progress on a terminal. Raises `SelfTestError`."""
     found = of_this_process()
     if any(one.is_in_the_way for one in found):
-        return _outcome(Report((*found, *untried()), kernel=_kernel()), as_json=as_json)
+        return _outcome(shown(Report((*found, *untried()))), as_json=as_json)
     with _terminable():
         said, complaints = _run(progress if progress is not None else sys.stderr)
     if "report" in said:
-        return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
+        return _outcome(said, as_json=as_json)
     if not said and complaints.startswith(("unshare:", "setpriv:")):
         refused = namespaces_refused(complaints)
         others = [one for one in untried() if one.name != refused.name]
-        return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)
+        return _outcome(shown(Report((*found, refused, *others))), as_json=as_json)
     step = f"at the step {said['step']!r}" if said else "before its first step"
     raise SelfTestError(
         f"The self-test failed or was aborted {step}; it has no result. Run it again; if it fails again, report "
@@ -54,12 +53,8 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     )
 
 
-def _outcome(report: Report, *, as_json: bool) -> Outcome:
-    return Outcome(report.exit_code, json_text(report) if as_json else text(report))
-
-
-def _kernel() -> str:
-    return f"{os.uname().sysname} {os.uname().release}"
+def _outcome(said: dict[str, Any], *, as_json: bool) -> Outcome:
+    return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
 
 
 def start() -> subprocess.Popen[str]:

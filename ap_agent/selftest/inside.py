@@ -22,7 +22,7 @@ from ap_agent.dataplane.wanted import Wanted
 from ap_agent.selftest.cases import AP_ADDRESS, PREFIX_LENGTH, ROUNDS, Case, Direction, Round, all_cases, wanted
 from ap_agent.selftest.measure import AP_MAC, DEV, USERS_MAC, TwoHosts
 from ap_agent.selftest.needs import Need, of_this_process, try_all, try_program
-from ap_agent.selftest.report import Report, document, text
+from ap_agent.selftest.report import Report, shown
 from ap_agent.selftest.verdict import Judged, Verdict, judge
 from measuring.iproute import LabError
 from measuring.netns import Lab, Namespace
@@ -69,8 +69,7 @@ class Course:
         return self._report(judged, ap.call(lambda: remove_again(engine)), stopped)
 
     def _report(self, judged: Sequence[Judged] = (), faults: Sequence[str] = (), stopped: Sequence[str] = ()) -> Report:
-        kernel = f"{os.uname().sysname} {os.uname().release}"
-        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), kernel, self._elapsed_s())
+        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), seconds=self._elapsed_s())
 
     def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[str]]:
         found: list[Judged] = []
@@ -184,7 +183,7 @@ def main() -> int:
     isolate()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
-    _tell(report=document(report), text=text(report), exit_code=report.exit_code)
+    _tell(**shown(report))
     return 0
 
 

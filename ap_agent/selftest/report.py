@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -46,7 +46,7 @@ class Report:
     judged: tuple[Judged, ...] = ()
     faults: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
-    kernel: str = ""
+    kernel: str = f"{os.uname().sysname} {os.uname().release}"
     seconds: float = 0.0
 
     @property
@@ -160,6 +160,11 @@ def _result_lines(report: Report) -> str:
 # --- for a program ----------------------------------------------------------------------------------------------------
 
 
+def shown(report: Report) -> dict[str, Any]:
+    """The report in both forms, and the exit code."""
+    return {"report": document(report), "text": text(report), "exit_code": report.exit_code}
+
+
 def document(report: Report) -> dict[str, Any]:
     """As JSON; rates in kbit/s of Ethernet frames, deviations relative (0.01: 1 % above)."""
     return {
@@ -175,7 +180,3 @@ def document(report: Report) -> dict[str, Any]:
         "faults": list(report.faults),
         "stopped": list(report.stopped),
     }
-
-
-def json_text(report: Report) -> str:
-    return json.dumps(document(report), indent=2)

@@ -59,6 +59,14 @@ def test_b_and_p_alone_only_store(host: Host) -> None:
     assert (host.limiter_state / "operator.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_s_names_the_links_of_the_file_that_p_gives_with_it(host: Host) -> None:
+    former, new = ({"5": entry(5) | {"ISD-AS": f"17-ffaa:1:{number}"}} for number in ("a", "b"))
+    assert host.thesis("-l", "-p", host.link_info(former)) == OK
+    host.thesis("-s", "-p", host.link_info(new, "new.json"))
+    assert "17-ffaa:1:b" in host.out
+    assert "17-ffaa:1:a" not in host.out
+
+
 @pytest.mark.parametrize("text", ["", "-1", "0", "1.5", "1e3", "five", "100000001", "9" * 30])
 def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
     assert host.thesis("-l", *([f"-b{text}"] if text.startswith("-") else ["-b", text])) == USAGE

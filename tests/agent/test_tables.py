@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ap_agent.commands.tables import plan_lines, state_lines
-from ap_agent.dataplane.outcome import DeviceChange, LinkChange, Outcome, Plan
+from ap_agent.dataplane.outcome import LinkChange, Outcome, Plan
 from ap_agent.document.state import LinkState, Total
 from ap_agent.usage.table import Report, Used
 from ap_agent.usage.table import table as usage_table
@@ -23,11 +23,11 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 def changed(
     links: tuple[LinkChange, ...] = (),
-    devices: tuple[DeviceChange, ...] = (),
+    devices: dict[str, str] | None = None,
     operations: tuple[str, ...] = (),
     failed: dict[int, str] | None = None,
 ) -> Outcome:
-    return Outcome(Plan(links, devices, operations), failed=failed or {})  # type: ignore[arg-type]  # their words
+    return Outcome(Plan(links, devices or {}, operations), failed=failed or {})  # type: ignore[arg-type]  # their words
 
 
 def plain(lines: list[str]) -> str:
@@ -55,7 +55,7 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
         LinkChange(4, Limits.both(9), None),
         LinkChange(5, Limits(8, 9), Limits(8, 9)),
     )
-    shown = planned(changed(rows, (DeviceChange("eth0", "add 1 hook"),), ("op 1", "op 2")), of, verbose=True)
+    shown = planned(changed(rows, {"eth0": "add 1 hook"}, ("op 1", "op 2")), of, verbose=True)
 
     assert [" ".join(line.split()) for line in shown.splitlines() if line][1:] == [
         "0 other traffic any none 5 000 kbit/s limit",
@@ -73,7 +73,7 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
 
 def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> None:
     of = links(**{f"_{number}": entry(500, "192.0.2.9", port=50000 + number) for number in range(1, 101)})
-    changes = changed((LinkChange(40, Limits.both(400), Limits.both(500)),), (), ("op",), {})
+    changes = changed((LinkChange(40, Limits.both(400), Limits.both(500)),), {}, ("op",), {})
 
     shown = planned(changes, of)
     assert shown.count("17-ffaa:1:b6") == 1
@@ -100,7 +100,7 @@ def test_tables_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) ->
     busy = direction(100_000_000, 99_999_999_999, refused=9_999_999, dropped=9)
     found = limiter_state({4094: link_state(4094, 100_000_000, to_user=busy, from_user=busy)})
     of = links(_4094=entry(100_000_000, "2001:db8:1111:2222:3333:4444:5555:6666") | {"ISD-AS": "65535-ffff:ffff:ffff"})
-    change = changed((LinkChange(4094, Limits(100_000_000, 99_999_999), Limits(1, 99_999_999)),), (), ("op",), {})
+    change = changed((LinkChange(4094, Limits(100_000_000, 99_999_999), Limits(1, 99_999_999)),), {}, ("op",), {})
     used = Report(0, "1.18", {(4094, "to_user"): Used(100_000_000, 99_999_999.9, 99_999.9, 1, 1, 1, 1)})
 
     shown = [plain(state_lines(found, of, verbose=True)), planned(change, of), "\n".join(usage_table(used, {}))]

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 import pytest
 
 from ap_agent.dataplane.lanes import Lane
-from ap_agent.dataplane.program import Key, Program
+from ap_agent.dataplane.program import OBJECT, Key, Program, _load
 from ap_agent.document.state import Counters
 from lab.frames import shape
 from lab.frames.replay import Runner
@@ -59,7 +59,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    program = Program.loaded()
+    program = Program(_load(OBJECT, {}))
     yield World(program, Runner())
     program.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from ap_agent.dataplane.lanes import OWN_MAJOR
 from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, pin
-from ap_agent.dataplane.program import Program
+from ap_agent.dataplane.program import OBJECT, Program, _load
 from tests.kernel.engine_bed import (
     AP1,
     AP_PORT,
@@ -107,7 +107,7 @@ def test_limits_hold_behind_a_program_that_sets_the_priority_of_all_that_leaves(
 
 def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
     bed.enforce(ONE)
-    fd = Program.loaded().fds["admitted"]
+    fd = Program(_load(OBJECT, {})).fds["admitted"]
     ifindex = next(one.ifindex for one in bed.ap.call(bed.engine.host).devices if one.name == "eth0")
     if not bed.ap.call(lambda: _attach_tcx(fd, ifindex)):
         pytest.skip("this kernel has no tcx (before 6.6)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,7 @@ SAID: dict[str, tuple[list[str], set[Change]]] = {
 
 
 def test_what_the_kernel_says_is_understood(host: LimiterHost, subtests: pytest.Subtests) -> None:
-    with host.bed.ap.call(Listener) as listener:
+    with contextlib.closing(host.bed.ap.call(Listener)) as listener:
         heard_until_quiet(host, listener)  # of the host itself, which is new
         for what, (commands, expected) in SAID.items():
             with subtests.test(what):
