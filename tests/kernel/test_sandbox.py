@@ -19,7 +19,8 @@ from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_service import Service, like_the_service
 from tests.kernel.engine_bed import Host
 from tests.kernel.sandbox import GROUP, USERS
-from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, running, service, until
+from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, running, service
+from tests.support.waiting import until
 
 __all__ = ["service"]  # the fixture
 
