@@ -207,21 +207,13 @@ def _end_what_hangs(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tables_emptied_row_by_row() -> Iterator[None]:
-    """After each test that commits. SQLite has no way to leave triggers out: they are made anew."""
+    """After each test that commits."""
     flush = TransactionTestCase._fixture_teardown
 
     def empty(self: TransactionTestCase) -> None:
         connection = connections["default"]
         if connection.vendor != "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-                triggers = dict(cursor.fetchall())
-                for name in triggers:
-                    cursor.execute(f"DROP TRIGGER {name}")
-                flush(self)
-                cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-                for name in triggers.keys() - {name for (name,) in cursor.fetchall()}:
-                    cursor.execute(triggers[name])
+            flush(self)
             return
         tables = {*connection.introspection.django_table_names(only_existing=True, include_views=False)} - FILLED_ONCE
         with connection.cursor() as cursor:
@@ -234,7 +226,7 @@ def _tables_emptied_row_by_row() -> Iterator[None]:
 
 
 def _flush_without_triggers(self: DatabaseOperations, sql_list: list[str]) -> None:
-    """SQLite: the record of changes refuses to be emptied. PostgreSQL empties tables without asking triggers."""
+    """SQLite: the record of changes refuses to be emptied, and no trigger can be left out: they are made anew."""
     with self.connection.cursor() as cursor:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         triggers = cursor.fetchall()
