@@ -13,17 +13,7 @@ from measuring.netns import Namespace
 from station.messages import ConversationCodec
 from station.plan import Phase, ap_bytes
 from station.report import COMPLETED, CUT, REFUSED, PhaseReport
-from tests.kernel.station_bed import (
-    AP,
-    PORT,
-    USER,
-    USER_TOO,
-    VICTIM,
-    Bed,
-    _clean,
-    bed,
-    report,
-)
+from tests.kernel.station_bed import AP, PORT, USER, USER_TOO, VICTIM, Bed, _clean, bed, report
 from tests.support.waiting import until
 
 __all__ = ["_clean", "bed"]  # fixtures

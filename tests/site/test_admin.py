@@ -13,14 +13,7 @@ from django.test import Client, RequestFactory
 
 from scionlab.accounts.models import User
 from scionlab.delivery.signing import key_ring
-from scionlab.testbed.models import (
-    AS,
-    ISD,
-    VPN,
-    AttachmentPoint,
-    Host,
-    Link,
-)
+from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, Host, Link
 from tests.admin_pages import ADD, CHANGE, page, versions
 from tests.cases import table
 from tests.factories import attach, spec
