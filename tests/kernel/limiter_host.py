@@ -62,7 +62,8 @@ class LimiterHost:
         config.write_text(PINNED + "".join(f"{key} = {value}\n" for key, value in lines.items()))
         config.chmod(0o600)
         with (self.folder / "log").open("a") as log:
-            self.process = self.bed.ap.python("tests.run_limiter", str(config), stdout=log, stderr=log)
+            command = ("ap_agent.commands.limiter_cli", "run", "--config", str(config))
+            self.process = self.bed.ap.python(*command, stdout=log, stderr=log)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None

@@ -34,7 +34,7 @@ def test_a_second_limiter_with_other_folders_refuses_and_names_the_first(host: L
         code, said = run_beside(command)
         assert code == 4
         assert re.search(rf"Another limiter manages the network of this host: process {host.process.pid} \(", said)
-        assert "tests.run_limiter" in said
+        assert "ap_agent.commands.limiter_cli" in said
     assert host.bed.snapshot() == before
     assert host.bed.received_kbit(to_user=True, kbit=8000) == pytest.approx(500, abs=220)
 
