@@ -18,7 +18,6 @@ from ap_agent.document.timetable import Timetable
 from bandwidth_config import Limits
 
 T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
-NOTHING = Counters(0, 0, 0, 0, 0, 0)
 INTERVAL = timedelta(seconds=10)
 
 
