@@ -53,9 +53,7 @@ def test_handed_document_limits_packets_and_the_state_file_counts_them(host: Lim
 
 
 def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
+    host.begin()
     host.bed.received_kbit(to_user=True)
     before = host.until(lambda state: passed(state) > 0)
     host.end(signal.SIGKILL)
