@@ -73,6 +73,7 @@ DO $$ DECLARE one text; BEGIN
   FOREACH one IN ARRAY '{{{tables}}}'::text[] LOOP EXECUTE format('DELETE FROM %I', one); END LOOP;
 END $$"""
 
+OF_THE_KERNEL = ("tests/kernel/", "tests/faults/agent/")
 # Kernel tests of one group run one after the other, in one process. They wait more than they compute, for packets and
 # programs; the groups are as many as keep no process waiting in the end for a long one.
 GROUPS = {
@@ -140,6 +141,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith(OF_THE_KERNEL):
+            item.add_marker(pytest.mark.kernel)
         if item.nodeid.startswith("tests/measured/"):
             item.add_marker(pytest.mark.alone)  # they measure rates and losses: other work would be measured as well
         if item.nodeid.startswith(LONG):
@@ -153,7 +156,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.xdist_group("browser"))  # Chromium starts once for a file, not in each process
-        elif item.get_closest_marker("xdist_group") is None and _shares_a_world(item):
+        elif item.get_closest_marker("xdist_group") is not None:
+            continue
+        elif item.nodeid.startswith("tests/faults/service/"):
+            # One process breaks the service, others do not wait.
+            item.add_marker(pytest.mark.xdist_group("faults of the service"))
+        elif _shares_a_world(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 

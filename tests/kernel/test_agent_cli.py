@@ -21,8 +21,6 @@ from tests.agent_service import Service, like_the_service, status
 from tests.kernel.engine_bed import Host, bpf_file_system
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.kernel
-
 LINKS = {
     "1": entry(500, "192.0.2.11"),
     "2": entry(0, "2001:db8:2::11"),

@@ -16,7 +16,6 @@ from tests.kernel.engine_bed import U1, EngineBed, link, wanted
 from tests.kernel.limiter_host import LimiterHost, host, run_limiter
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 NOBODY = 65534
 
 

@@ -13,7 +13,6 @@ from ap_agent.limiter.events import Change, Listener
 from tests.kernel.engine_bed import EngineBed
 from tests.kernel.limiter_host import LimiterHost, limiter_on
 
-pytestmark = pytest.mark.kernel
 SILENT_S = 0.5  # the kernel has said everything
 QUIET_S = 1.0  # after this long without a pass none is coming
 

@@ -21,7 +21,6 @@ from tests.kernel.engine_bed import U1, U2, USER_PORT
 from tests.kernel.limiter_host import LimiterHost, host
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 ONE = {"7": entry(500, U1, USER_PORT)}
 TWO = {**ONE, "8": entry(800, U2, USER_PORT)}
 

@@ -18,7 +18,6 @@ from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
 from tests.kernel.limiter_host import LimiterHost, host
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 TEST_ID = "0f" * 16
 WATCHED_S, SENDING_S = 9, 6.0
 

@@ -33,8 +33,6 @@ from tests.kernel.loads import (
 )
 from tests.support.namespaces import a_lab
 
-pytestmark = pytest.mark.kernel
-
 PREFIX = "slbwl"
 MOST_LINKS = 4094
 UNICAST_PROBES = 3  # ucast_solicit: the kernel counts the questions for a neighbour from here (arp(7))

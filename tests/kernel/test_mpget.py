@@ -24,8 +24,6 @@ from tests.cases import case
 from tests.support.namespaces import a_lab
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.kernel
-
 PREFIX = "slbwm"
 SIZE = 1_500_000
 HOSTS = ("192.0.2.1", "198.51.100.1")

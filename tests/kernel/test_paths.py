@@ -29,8 +29,6 @@ from tests.kernel.loads import (
 )
 from tests.support.namespaces import a_lab
 
-pytestmark = pytest.mark.kernel
-
 PREFIX = "slbwp"
 LOOSE = {"net.ipv4.conf.all.rp_filter": 2, "net.ipv4.conf.default.rp_filter": 2}
 

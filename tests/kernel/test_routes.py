@@ -31,8 +31,6 @@ from tests.kernel.test_agent_cli import AGENT, ENVIRONMENT, Operator
 from tests.support.namespaces import a_lab
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.kernel
-
 DEVICES = ("eth0", "eth1", "eth2")
 NETS4 = ("192.0.2.", "198.51.100.", "203.0.113.")
 NETS6 = ("2001:db8:1::", "2001:db8:2::", "2001:db8:3::")

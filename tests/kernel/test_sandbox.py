@@ -29,8 +29,6 @@ AGENT_UNIT, LIMITER_UNIT = UNITS / "scionlab-bw-agent.service", UNITS / "scionla
 AGENT_USER, LIMITER_USER = USERS["scionlab-bw"], USERS["scionlab-bw-limiter"]
 NET_ADMIN, BPF = 1 << 12, 1 << 39
 
-pytestmark = [pytest.mark.kernel]
-
 
 @pytest.fixture
 def confined(host: Host) -> Iterator[Operator]:

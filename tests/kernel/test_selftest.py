@@ -28,8 +28,6 @@ COMMAND = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "selftest"]
 INNER = "ap_agent.selftest.inside"
 PATIENCE_S = 60.0
 
-pytestmark = pytest.mark.kernel
-
 
 # --- what it leaves alone ---------------------------------------------------------------------------------------------
 

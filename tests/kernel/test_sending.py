@@ -33,7 +33,7 @@ from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, operator, runn
 from tests.support.waiting import until
 
 __all__ = ["operator", "service"]  # fixtures
-pytestmark = [pytest.mark.kernel, pytest.mark.measured]
+pytestmark = pytest.mark.measured
 
 SECOND = timedelta(seconds=1)
 SENDING_S = 4

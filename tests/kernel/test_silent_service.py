@@ -22,8 +22,6 @@ from tests.support.namespaces import a_lab
 
 PREFIX = "slbwkq"
 
-pytestmark = pytest.mark.kernel
-
 
 @dataclass
 class Wire:

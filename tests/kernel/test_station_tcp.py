@@ -17,7 +17,7 @@ from tests.kernel.station_bed import AP, PORT, USER, USER_TOO, VICTIM, Bed, _cle
 from tests.support.waiting import until
 
 __all__ = ["_clean", "bed"]  # fixtures
-pytestmark = [pytest.mark.kernel, pytest.mark.measured]
+pytestmark = pytest.mark.measured
 
 
 def tcp(direction: str, duration_ms: int = 600, kbit: int = 2000, flows: int = 1, number: int = 0) -> Phase:

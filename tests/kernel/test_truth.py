@@ -19,7 +19,6 @@ from tests.agent_bundles import entry
 from tests.kernel.engine_bed import BPF_PROG_TYPE_XDP, U1, USER_PORT, EngineBed, link, load_program, wanted
 from tests.kernel.limiter_host import LimiterHost, limiter_on, run_limiter
 
-pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
 BPF_XDP = 37
 XDP_PASS = 2

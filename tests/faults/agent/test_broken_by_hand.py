@@ -19,8 +19,6 @@ PREFIX = "slbwb"
 REPAIRED_MS = 3_000
 UNDO_DEADLINE_S = 10.0
 
-pytestmark = [pytest.mark.kernel]
-
 
 def _take_third_card_away(world: FaultWorld) -> None:
     world.route_over(NETS["eth0"])

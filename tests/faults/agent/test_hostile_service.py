@@ -68,7 +68,6 @@ def polling(world: World) -> Iterator[tuple[World, int]]:
     world.stop(pid)
 
 
-@pytest.mark.kernel
 def test_hostile_answers_harm_nothing_and_are_named(polling: tuple[World, int]) -> None:
     world, pid = polling
     good = world.service.answers["/config"]

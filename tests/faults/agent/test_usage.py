@@ -30,8 +30,6 @@ from tests.usage_ledger import Ledger, Sums
 PREFIX = "slbwu"
 LIMITS = {1: 2000, 2: 900}
 
-pytestmark = pytest.mark.kernel
-
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[tuple[Namespace, Namespace, Zygote]]:

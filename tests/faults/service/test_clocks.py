@@ -12,8 +12,6 @@ import pytest
 from lab.service import REPOSITORY
 from tests.faults.service.site import Answer, Site
 
-pytestmark = pytest.mark.xdist_group("faults of the service")
-
 # The clocks that Python code of the service can ask, an hour ahead from the start of the process on.
 AHEAD = """
 import datetime, time

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import MAIL, Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 QUICK_S = 10.0  # what nobody takes for a service that hangs; measured is a fiftieth of it
 
