@@ -94,9 +94,6 @@ class FakeClient:
         self.receipts.append((self.clock.now, receipt))
         return self.receipt_answers.pop(0) if len(self.receipt_answers) > 1 else self.receipt_answers[0]
 
-    def confirm_config(self, version: str) -> None:
-        raise AssertionError("not asked for")
-
     def send_usage(self, data: bytes) -> None:
         """Taken."""
 
@@ -168,6 +165,15 @@ def world_of(
     options.setdefault("background", AtOnce)
     loop = Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
     return World(settings, client, clock, limiter or FakeLimiter(settings, clock.wall), loop)
+
+
+def begun(settings: Settings, client: FakeClient, *, data: bytes = V7, **options: Any) -> World:
+    """With this configuration stored, and in the limiter's kernel."""
+    Store(settings.state_dir).save(read_bundle(data, host_id=HOST_ID))
+    world = world_of(settings, client, client.clock, **options)
+    world.loop.start()
+    world.limiter.work()
+    return world
 
 
 def store_v7(settings: Settings) -> None:

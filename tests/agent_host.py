@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.limiter_engine import FakeEngine
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = {"1": entry(500), "2": entry(0, "2001:db8::7"), "9": entry(10, "192.0.2.99", is_user_as=False)}
 V7 = bundle_bytes(LINKS)
-NOW = datetime.now(UTC)
 
 
 class Host:

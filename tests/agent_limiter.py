@@ -13,19 +13,11 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME, Configuration, read_document
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import (
-    ClosedSegment,
-    Counters,
-    DirectionState,
-    LimiterState,
-    LinkState,
-    write_state,
-)
+from ap_agent.document.state import ClosedSegment, Counters, DirectionState, LimiterState, LinkState, write_state
 from ap_agent.document.timetable import Timetable
 from bandwidth_config import Limits
 
 T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
-NOTHING = Counters(0, 0, 0, 0, 0, 0)
 INTERVAL = timedelta(seconds=10)
 
 

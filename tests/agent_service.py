@@ -186,7 +186,7 @@ def never() -> Answer:
     return answer
 
 
-def trickle(*, with_length: bool, in_headers: bool = False) -> Answer:
+def trickle(*, in_headers: bool = False) -> Answer:
     """A byte now and then: never silent for long, never done."""
 
     def answer(handler: Handler) -> None:
@@ -194,8 +194,6 @@ def trickle(*, with_length: bool, in_headers: bool = False) -> Answer:
         handler.send_response(200)
         if not in_headers:
             handler.send_header("Content-Type", "application/gzip")
-            if with_length:
-                handler.send_header("Content-Length", "100000")
             handler.end_headers()
         else:
             handler.flush_headers()

@@ -73,6 +73,7 @@ DO $$ DECLARE one text; BEGIN
   FOREACH one IN ARRAY '{{{tables}}}'::text[] LOOP EXECUTE format('DELETE FROM %I', one); END LOOP;
 END $$"""
 
+OF_THE_KERNEL = ("tests/kernel/", "tests/faults/agent/")
 # Kernel tests of one group run one after the other, in one process. They wait more than they compute, for packets and
 # programs; the groups are as many as keep no process waiting in the end for a long one.
 GROUPS = {
@@ -140,6 +141,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith(OF_THE_KERNEL):
+            item.add_marker(pytest.mark.kernel)
         if item.nodeid.startswith("tests/measured/"):
             item.add_marker(pytest.mark.alone)  # they measure rates and losses: other work would be measured as well
         if item.nodeid.startswith(LONG):
@@ -153,7 +156,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.xdist_group("browser"))  # Chromium starts once for a file, not in each process
-        elif item.get_closest_marker("xdist_group") is None and _shares_a_world(item):
+        elif item.get_closest_marker("xdist_group") is not None:
+            continue
+        elif item.nodeid.startswith("tests/faults/service/"):
+            # One process breaks the service, others do not wait.
+            item.add_marker(pytest.mark.xdist_group("faults of the service"))
+        elif _shares_a_world(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
@@ -207,21 +215,13 @@ def _end_what_hangs(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tables_emptied_row_by_row() -> Iterator[None]:
-    """After each test that commits. SQLite has no way to leave triggers out: they are made anew."""
+    """After each test that commits."""
     flush = TransactionTestCase._fixture_teardown
 
     def empty(self: TransactionTestCase) -> None:
         connection = connections["default"]
         if connection.vendor != "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-                triggers = dict(cursor.fetchall())
-                for name in triggers:
-                    cursor.execute(f"DROP TRIGGER {name}")
-                flush(self)
-                cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-                for name in triggers.keys() - {name for (name,) in cursor.fetchall()}:
-                    cursor.execute(triggers[name])
+            flush(self)
             return
         tables = {*connection.introspection.django_table_names(only_existing=True, include_views=False)} - FILLED_ONCE
         with connection.cursor() as cursor:
@@ -234,7 +234,7 @@ def _tables_emptied_row_by_row() -> Iterator[None]:
 
 
 def _flush_without_triggers(self: DatabaseOperations, sql_list: list[str]) -> None:
-    """SQLite: the record of changes refuses to be emptied. PostgreSQL empties tables without asking triggers."""
+    """SQLite: the record of changes refuses to be emptied, and no trigger can be left out: they are made anew."""
     with self.connection.cursor() as cursor:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         triggers = cursor.fetchall()

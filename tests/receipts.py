@@ -19,11 +19,10 @@ def receipt_at(
     *,
     version: str | None = None,
     limits_version: int | None = None,
-    agent_version: str = "0.1.0",
 ) -> Receipt:
     return Receipt(
         schema=1,
-        agent_version=agent_version,
+        agent_version="0.1.0",
         written_version=version,
         limits_version=limits_version,
         written_at=at.isoformat(),

@@ -10,15 +10,11 @@ import signal
 import subprocess
 import sys
 
-from lab.servers import POSTGRES_OPTIONS, REDIS_OPTIONS, ServerError, both
-from lab.servers import as_postgres as _as_postgres
-from lab.servers import newest_postgres as _newest_postgres
+from lab.servers import ServerError, both
 
 # Statistics that are taken between two tests are of tables whose rows were all rolled back: with them a join of twelve
 # tables is planned as nested loops over "one row" each, and takes minutes as soon as a test has 46 Links.
 NO_STATISTICS = "autovacuum=off"
-
-__all__ = ["POSTGRES_OPTIONS", "REDIS_OPTIONS", "ServerError", "_as_postgres", "_newest_postgres", "main"]
 
 
 def main(arguments: list[str]) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import struct
 import subprocess
 import termios
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def open_terminal(columns: int = 80, lines: int = 24) -> tuple[int, int]:
     return master, slave
 
 
+def read_until(controller: int, words: bytes | None, within_s: float = 60.0) -> bytes:
+    """What a program shows up to these words, or to its end."""
+    shown, deadline = b"", time.monotonic() + within_s
+    while words is None or words not in shown:
+        assert select.select([controller], [], [], max(0.0, deadline - time.monotonic()))[0], shown
+        try:
+            shown += os.read(controller, 65_536)
+        except OSError:
+            if words is not None:
+                raise
+            break
+    return shown
+
+
 def run_in_terminal(
     command: Sequence[str], *, columns: int = 80, lines: int = 24, env: dict[str, str] | None = None, cwd: Path
 ) -> tuple[int, Screen]:
@@ -65,12 +81,8 @@ def run_in_terminal(
     master, slave = open_terminal(columns, lines)
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd)
     os.close(slave)
-    shown = b""
     try:
-        while data := os.read(master, 65536):
-            shown += data
-    except OSError:  # the program has ended
-        pass
+        shown = read_until(master, None, within_s=280.0)  # pytest ends what hangs
     finally:
         os.close(master)
     screen = Screen(columns, lines)

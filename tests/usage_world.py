@@ -111,8 +111,6 @@ def simple(
     counters: Iterable[int],
     *,
     segment: str = "boot-1",
-    limit_kbit: int = 1000,
-    step_s: float = 10,
     interface_id: int = 1,
     **values: Any,
 ) -> dict[str, Any]:
@@ -120,8 +118,8 @@ def simple(
     column = Column(segment)
     times = []
     for index, count in enumerate(counters):
-        times.append(begins_at + timedelta(seconds=step_s * index))
-        column.rows.append((limit_kbit, count, count // 100, 0, 0))
+        times.append(begins_at + timedelta(seconds=10 * index))
+        column.rows.append((1000, count, count // 100, 0, 0))
     return document(host, times, {interface_id: {"to_user": column}}, **values)
 
 

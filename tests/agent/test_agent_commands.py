@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -22,10 +21,9 @@ from ap_agent.document.signed_text import Version
 from ap_agent.document.state import write_state
 from ap_agent.document.trust import Trust, load_acceptance, save_trust
 from tests.agent_bundles import HOST_ID, bundle_bytes
-from tests.agent_host import LINKS, ROOT, V7, Host
+from tests.agent_host import LINKS, V7, Host
 from tests.agent_limiter import limiter_state
 from tests.agent_service import Service, like_the_service, never, status
-from tests.terminal import run_in_terminal
 
 
 @pytest.fixture
@@ -137,18 +135,6 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False
-
-
-def test_table_of_show_fits_a_terminal_of_80_columns(host: Host) -> None:
-    host.store()
-    limiter_says(host)
-    command = [sys.executable, "-m", "ap_agent", "show", "-v", "--config", str(host.config)]
-    _, screen = run_in_terminal(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=host.folder)
-    host.agent("show", "-v")
-    sentences = [line for line in [*host.out.splitlines(), *host.err.splitlines()] if len(line) > 80]
-    assert not any("  " in line for line in sentences)
-    assert any("500 kbit/s" in row for row in screen.rows)
-    assert screen.wrapped == sum((len(line) - 1) // 80 for line in sentences)
 
 
 def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:

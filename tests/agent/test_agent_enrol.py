@@ -9,7 +9,6 @@ import pty
 import stat
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.settings import load_settings
-from ap_agent.commands import agent_cli
 from ap_agent.common import outcome as commands
 from ap_agent.common.credentials import NewCredentials, read_credentials
 from ap_agent.common.errors import SettingsError
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, OTHER_KEY, SECRET
+from tests.agent_host import ROOT, Host
 from tests.agent_service import Service, reply, status
+from tests.terminal import read_until
 
-ROOT = Path(__file__).resolve().parents[2]
 RANDOM = "R4nd0m_part-of_the-token_0123456789"
 TOKEN = f"slbw1.{RANDOM}.{KEY.key_id}"
 ENROL = "/api/v4/enrol"
@@ -49,27 +48,21 @@ def service(service: Service) -> Service:
     return service
 
 
-class Person:
+class Person(Host):
     """Somebody at the host who types `enrol`, with a token on stdin."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.config = folder / "agent.toml"
         self.file = folder / "etc" / "credentials.json"
-        self.configure()
-        self.out = self.err = ""
-        self._capsys, self._monkeypatch = capsys, monkeypatch
+        self._monkeypatch = monkeypatch
+        super().__init__(folder, capsys)
 
     def configure(self, text: str = "") -> None:
-        self.config.write_text(f'credentials_file = "{self.file}"\nread_timeout_s = 2\n{text}')
-        self.config.chmod(0o640)
+        super().configure(f'credentials_file = "{self.file}"\nread_timeout_s = 2\n{text}')
 
     def enrols(self, url: str, *arguments: str, token: str = TOKEN) -> int:
         self._monkeypatch.setattr(sys, "stdin", io.StringIO(f"{token}\n"))
-        code = agent_cli.main(["enrol", url, *arguments, "--config", str(self.config)], {})
-        self.out, self.err = self._capsys.readouterr()
-        for hidden in (SECRET, RANDOM):
-            assert hidden not in self.out + self.err
+        code = self.agent("enrol", url, *arguments)
+        assert RANDOM not in self.out + self.err
         return code
 
     def left(self) -> list[str]:
@@ -247,9 +240,9 @@ def test_token_is_asked_for_without_an_echo_and_is_no_argument(tmp_path: Path, s
         start_new_session=True,
     )  # fmt: skip
     os.close(terminal)
-    shown = _read_until(controller, b"is hidden): ")
+    shown = read_until(controller, b"is hidden): ")
     os.write(controller, TOKEN.encode() + b"\n")
-    shown += _read_until(controller, None)
+    shown += read_until(controller, None)
     os.close(controller)
 
     assert process.wait(30) == commands.OK, shown
@@ -258,17 +251,6 @@ def test_token_is_asked_for_without_an_echo_and_is_no_argument(tmp_path: Path, s
     assert SECRET.encode() not in shown
     assert b"enrol" in seen
     assert RANDOM.encode() not in seen
-
-
-def _read_until(controller: int, words: bytes | None) -> bytes:
-    shown = b""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and (words is None or words not in shown):
-        try:
-            shown += os.read(controller, 1024)
-        except OSError:  # the terminal is closed: the process ended
-            break
-    return shown
 
 
 # --- the file -------------------------------------------------------------------------------------------------------

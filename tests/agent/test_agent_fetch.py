@@ -135,8 +135,8 @@ def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: Cl
 # A service that trickles is never silent long enough for a read timeout; without the deadline it takes minutes.
 SLOW: dict[str, tuple[Answer, dict[str, float], str]] = {
     "silent": (svc.never(), {"read_timeout_s": 0.3}, "sent no data for 0.3 s"),
-    "body without a length": (svc.trickle(with_length=False), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
-    "headers": (svc.trickle(with_length=False, in_headers=True), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
+    "body without a length": (svc.trickle(), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
+    "headers": (svc.trickle(in_headers=True), {"fetch_deadline_s": 0.6}, "within 0.6 s"),
 }
 
 

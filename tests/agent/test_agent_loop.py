@@ -18,7 +18,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME
 from ap_agent.usage.sampler import Sampler
 from tests.agent_bundles import HOST_ID
-from tests.agent_clock import V7, V8, Clock, FakeClient, World, store_v7, world_of
+from tests.agent_clock import V7, V8, Clock, FakeClient, World, begun, world_of
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,8 @@ def _quiet() -> None:
 
 
 def started(settings: Settings, clock: Clock, *answers: FetchResult | Exception, **options: object) -> World:
-    """With configuration V7 stored, and in the limiter's kernel."""
-    store_v7(settings)
-    world = world_of(settings, FakeClient(list(answers) or [NotModified()], clock), clock, **options)
-    world.loop.start()
-    world.limiter.work()
-    return world
+    """With configuration V7."""
+    return begun(settings, FakeClient(list(answers) or [NotModified()], clock), **options)
 
 
 def high(_low: float, high: float) -> float:

@@ -21,7 +21,7 @@ from ap_agent.document.signed_text import Version
 from contract.link_info import check_link_info
 from lab.nginx import free_port
 from tests.agent_bundles import entry
-from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_clock import Clock, FakeClient, World, begun, settings_in
 from tests.agent_limiter import direction, limiter_state, link_state
 from tests.monitoring_files import named_metrics
 
@@ -113,12 +113,7 @@ def test_dashboard_and_alerts_name_only_what_is_exported() -> None:
 
 def running(folder: Path, **changes: object) -> World:
     settings = Settings(**{**vars(settings_in(folder)), "usage_interval_s": 0, **changes})
-    store_v7(settings)
-    clock = Clock()
-    world = world_of(settings, FakeClient([NotModified()], clock), clock)
-    world.loop.start()
-    world.limiter.work()
-    return world
+    return begun(settings, FakeClient([NotModified()], Clock()))
 
 
 def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:

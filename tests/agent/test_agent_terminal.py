@@ -5,11 +5,9 @@ from __future__ import annotations
 import email.utils
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from ap_agent.common import outcome as commands
 from ap_agent.common.colour import painted
 from tests import agent_service as svc
 from tests.agent.test_agent_enrol import ENROL, ROOT, Person, answer, person, service  # noqa: F401  fixtures
+from tests.terminal import read_until
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
@@ -148,9 +147,9 @@ def test_watch_draws_on_the_other_screen_of_a_terminal_and_leaves_it(tmp_path: P
     )
     os.close(terminal)
     try:
-        drawn = _read(controller, b"\033[J", within_s=60)
+        drawn = read_until(controller, b"\033[J")
         process.send_signal(signal.SIGINT)
-        drawn += _read(controller, b"\033[?1049l", within_s=20)
+        drawn += read_until(controller, b"\033[?1049l")
         assert process.wait(20) == commands.OK
     finally:
         process.kill()
@@ -159,16 +158,6 @@ def test_watch_draws_on_the_other_screen_of_a_terminal_and_leaves_it(tmp_path: P
     assert drawn.startswith(b"\033[?1049h")
     assert b"The agent has not reported yet. Start scionlab-bw-agent." in drawn
     assert b"No traffic sample yet." in drawn
-
-
-def _read(descriptor: int, end: bytes, *, within_s: float) -> bytes:
-    found, deadline = b"", time.monotonic() + within_s
-    while end not in found:
-        left = deadline - time.monotonic()
-        assert left > 0, found
-        if select.select([descriptor], [], [], left)[0]:
-            found += os.read(descriptor, 65_536)
-    return found
 
 
 # --- enrol ------------------------------------------------------------------------------------------------------------

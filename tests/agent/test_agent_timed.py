@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import read_bundle
-from ap_agent.agent.fetch import FetchResult, NotModified
-from ap_agent.agent.store import Store
+from ap_agent.agent.fetch import NotModified
 from ap_agent.common.settings import Settings
-from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_clock import Clock, FakeClient, World, world_of
+from tests.agent_bundles import bundle_bytes, entry
+from tests.agent_clock import Clock, FakeClient, World, begun
 from tests.agent_limiter import T0
 
 
@@ -37,15 +35,9 @@ def settings(settings: Settings) -> Settings:
     return replace(settings, receipt_interval_s=3600, poll_interval_s=600, usage_interval_s=0)
 
 
-def started(
-    settings: Settings, clock: Clock, *answers: FetchResult | Exception, document: dict[str, Any] = DOCUMENT
-) -> tuple[World, FakeClient]:
-    Store(settings.state_dir).save(read_bundle(bundle_bytes(document), host_id=HOST_ID))
-    client = FakeClient(list(answers) or [NotModified()], clock)
-    world = world_of(settings, client, clock)
-    world.loop.start()
-    world.limiter.work()
-    return world, client
+def started(settings: Settings, clock: Clock, document: dict[str, Any] = DOCUMENT) -> tuple[World, FakeClient]:
+    client = FakeClient([NotModified()], clock)
+    return begun(settings, client, data=bundle_bytes(document)), client
 
 
 def run_until(world: World, end: float) -> None:

@@ -34,7 +34,6 @@ from tests.agent_bundles import (
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FILES = files_of({"1": entry(500)})
-THIRD_KEY = SigningKey(3)
 STRANGE_KEY = SigningKey(9)
 KEY_ID = "34750f98bd59fcfc946da45aaabe933b"  # computed with sha256sum
 

@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ap_agent.selftest.cases import (
-    BLOCKED,
-    BYSTANDER,
-    FAST,
-    OBSERVED,
-    SLOW,
-    SUPER_PACKETS,
-    Direction,
-)
+from ap_agent.selftest.cases import BLOCKED, BYSTANDER, FAST, OBSERVED, SLOW, SUPER_PACKETS, Direction
 from ap_agent.selftest.verdict import Heartbeats, Judged, Measured, Strain, Verdict, allowed, judge, total
 
 HALF_MBIT, UNLIMITED, TOO_FAST = SLOW[0], SLOW[3], SLOW[4]

@@ -20,7 +20,7 @@ from scionlab.platform.notation.isd_as import parse_as_id
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from scionlab.testbed.selectors import links_of
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.factories import AttachmentPointFactory, attach, spec
 
 DEADLINE_S = 60.0
 
@@ -43,16 +43,6 @@ def ap(transactional_db: None) -> AttachmentPoint:
 @pytest.fixture
 def ap_b(transactional_db: None) -> AttachmentPoint:
     return AttachmentPointFactory(AS__as_id=parse_as_id("ffaa:0:1108"), host__public_ipv4="192.0.2.2")
-
-
-@pytest.fixture
-def owner(transactional_db: None) -> User:
-    return UserFactory(email="owner@example.org", as_quota=50)
-
-
-@pytest.fixture
-def teammate(transactional_db: None) -> User:
-    return UserFactory(email="teammate@example.org", as_quota=50)
 
 
 @pytest.fixture

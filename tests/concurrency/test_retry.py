@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthP
 from scionlab.testbed.selectors import links_of
 from tests.concurrency.conftest import AtOnce, browser_of, versions
 from tests.factories import UserFactory, attach, spec
+from tests.support.waiting import until
 
 DEADLINE_S = 20.0
 
@@ -47,10 +47,7 @@ def rival(first: Any, then: Any, holding: threading.Event) -> None:
         cursor.execute("SET LOCAL deadlock_timeout = '30s'")
         list(first.select_for_update(no_key=True))
         holding.set()
-        deadline = time.monotonic() + DEADLINE_S
-        while not somebody_waits():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(somebody_waits)
         list(then.select_for_update(no_key=True))
 
 

@@ -18,16 +18,7 @@ from django.utils import timezone
 from scionlab.accounts import account
 from scionlab.accounts.models import User
 from scionlab.limits.update import link_set_bandwidth
-from scionlab.testbed.models import (
-    AS,
-    ISD,
-    AttachmentPoint,
-    BandwidthChange,
-    BandwidthPolicy,
-    Host,
-    Link,
-    UserAS,
-)
+from scionlab.testbed.models import AS, ISD, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, UserAS
 from scionlab.testbed.selectors import links_of
 from scionlab.user_ases.user_as import user_as_delete
 from tests.admin_pages import CHANGE, page

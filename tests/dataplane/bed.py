@@ -28,6 +28,7 @@ from lab.frames.replay import MARKS
 from measuring.iproute import run_command
 from measuring.judge import room_bytes
 from measuring.netns import Lab, Namespace
+from tests.support.namespaces import a_lab
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"
 AP6, USER6, OTHER6 = "2001:db8::1", "2001:db8::11", "2001:db8::12"
@@ -216,7 +217,7 @@ class Receiver:
 @contextlib.contextmanager
 def bed() -> Iterator[Bed]:
     """Raises `LabError`, `ProgramError`."""
-    with Lab(prefix="slbwd") as lab, contextlib.ExitStack() as stack:
+    with a_lab("slbwd") as lab, contextlib.ExitStack() as stack:
         ap, user = lab.namespace("ap"), lab.namespace("user")
         lab.veth(
             ap.nic("n0", f"{AP}/24", f"{AP6}/64"),

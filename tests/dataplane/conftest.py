@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from measuring.iproute import available
 from tests.dataplane.bed import Bed, bed
-
-MISSING = available()
 
 
 @pytest.fixture(scope="module")
 def shared_bed() -> Iterator[Bed]:
-    if MISSING:
-        pytest.skip(MISSING)
     with bed() as made:
         yield made
 

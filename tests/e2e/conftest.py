@@ -15,9 +15,8 @@ from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, USER_ASES, World
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab
 from tests.faults.service.mailbox import Mailbox
+from tests.support.namespaces import a_lab
 
 _PREFIX = "slbwe2e"
 
@@ -40,12 +39,8 @@ class Stack:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    missing = available()
-    if missing is not None:
-        pytest.skip(f"e2e: {missing}")
-    cleanup_stale(_PREFIX)
     folder: Path = tmp_path_factory.mktemp("stack")
-    with Lab(_PREFIX) as lab:
+    with a_lab(_PREFIX) as lab:
         world = World.build(lab, USER_ASES)
         mailbox = world.service.call(Mailbox)  # beside the service: its 127.0.0.1 is there
         service = CoordinationService(

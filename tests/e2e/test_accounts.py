@@ -16,13 +16,9 @@ from playwright.sync_api import Page, expect
 from lab.demo.world import SITE_URL
 from tests.e2e.conftest import Stack
 from tests.e2e.test_browser import in_browser
-from tests.support.browser import CHROMIUM, RULES, narrow
+from tests.support.browser import NEEDS_CHROMIUM, RULES, narrow
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.kernel,
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = [*NEEDS_CHROMIUM, pytest.mark.kernel]
 
 ADDRESS, FIRST, SECOND = "greta@example.org", "a long first phrase", "a long second phrase"
 

@@ -12,16 +12,12 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from lab.demo.world import PASSWORD, SITE_URL
 from tests.e2e.conftest import Stack
-from tests.support.browser import ARGUMENTS, CHROMIUM
+from tests.support.browser import ARGUMENTS, CHROMIUM, NEEDS_CHROMIUM
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "test-artifacts"
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.kernel,
-    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
-]
+pytestmark = [*NEEDS_CHROMIUM, pytest.mark.kernel]
 
 
 @contextmanager

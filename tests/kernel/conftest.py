@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from measuring.iproute import available, cleanup_stale
 from tests.kernel.engine_bed import EngineBed, Host, attachment_point, engine_bed
 
 PREFIX = "slbwk"
-MISSING = available()
 
 
 def is_alive(pid: int) -> bool:
@@ -22,17 +20,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.fixture(scope="session")
-def _no_leftovers() -> None:
-    """A run that was killed outright leaves its namespaces behind."""
-    if MISSING is None:
-        cleanup_stale(PREFIX)
-
-
 @pytest.fixture
-def host(_no_leftovers: None) -> Iterator[Host]:
-    if MISSING is not None:
-        pytest.skip(MISSING)
+def host() -> Iterator[Host]:
     with attachment_point(PREFIX) as made:
         yield made
 
@@ -40,7 +29,5 @@ def host(_no_leftovers: None) -> Iterator[Host]:
 @pytest.fixture
 def bed() -> Iterator[EngineBed]:
     """An attachment point for tests of the engine."""
-    if MISSING is not None:
-        pytest.skip(MISSING)
     with engine_bed() as made:
         yield made

@@ -25,6 +25,7 @@ from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.document.state import ClosedSegment
 from measuring.iproute import run_command
 from measuring.netns import Lab, Namespace
+from tests.support.namespaces import a_lab
 
 AP1, AP2, U1, U2 = "192.0.2.1", "198.51.100.1", "192.0.2.11", "198.51.100.11"
 AP_PORT, USER_PORT = 51_001, 50_001
@@ -176,7 +177,7 @@ def bound(address: tuple[str, int]) -> socket.socket:
 @contextlib.contextmanager
 def attachment_point(prefix: str) -> Iterator[Host]:
     """Raises `LabError`. Two at once need a prefix each."""
-    with Lab(prefix) as lab:
+    with a_lab(prefix) as lab:
         ap, u1, u2 = (lab.namespace(name) for name in ("ap", "u1", "u2"))
         lab.veth(ap.nic("eth0", f"{AP1}/24", "2001:db8:1::1/64"), u1.nic("eth0", f"{U1}/24", "2001:db8:1::11/64"))
         lab.veth(ap.nic("eth1", f"{AP2}/24", "2001:db8:2::1/64"), u2.nic("eth0", f"{U2}/24", "2001:db8:2::11/64"))

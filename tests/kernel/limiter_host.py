@@ -17,8 +17,8 @@ import pytest
 from ap_agent.document.handover import write_document
 from ap_agent.document.state import LimiterState, read_state
 from measuring.iproute import run_command
-from tests.agent_bundles import HOST_ID, PINNED
-from tests.kernel.engine_bed import EngineBed
+from tests.agent_bundles import HOST_ID, PINNED, entry
+from tests.kernel.engine_bed import U1, USER_PORT, EngineBed
 from tests.limiter_documents import handed
 
 PATIENCE_S = 20.0
@@ -62,7 +62,14 @@ class LimiterHost:
         config.write_text(PINNED + "".join(f"{key} = {value}\n" for key, value in lines.items()))
         config.chmod(0o600)
         with (self.folder / "log").open("a") as log:
-            self.process = self.bed.ap.python("tests.run_limiter", str(config), stdout=log, stderr=log)
+            command = ("ap_agent.commands.limiter_cli", "run", "--config", str(config))
+            self.process = self.bed.ap.python(*command, stdout=log, stderr=log)
+
+    def begin(self) -> LimiterState:
+        """With link 7, to u1 at 500 kbit/s, which is in force."""
+        self.hand({"7": entry(500, U1, USER_PORT)})
+        self.start()
+        return self.until(lambda state: state.is_ok and 7 in state.links)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None

@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,13 +22,14 @@ from typing import Any
 import pytest
 
 import station.user_talk
-from measuring.iproute import available, cleanup_stale
 from measuring.mmsg import prepare
 from measuring.netns import Lab, Namespace
 from station.messages import Kind
 from station.plan import Phase, ap_bytes, ap_kbit, total_s
 from station.report import Report, read_report
 from station.user_end import UserOrder, run_user_end
+from tests.support.namespaces import a_lab
+from tests.support.waiting import until
 
 PREFIX = "slbwst"
 ID, KEY, PORT = "0123456789abcdef" * 2, bytes(range(32)), 30300
@@ -117,7 +118,7 @@ class Bed:
         child.stdin.write(json.dumps(order))
         child.stdin.close()
         child.stdin = None  # `communicate` is not to flush it
-        until_it(lambda: child.poll() is not None or f":{PORT} " in self.ap.run("ss", "-4Huln"))
+        until(lambda: child.poll() is not None or f":{PORT} " in self.ap.run("ss", "-4Huln"))
         return child
 
     def run_user(self, phases: tuple[Phase, ...] = BOTH_WAYS, host: Namespace | None = None, **changes: Any) -> Report:
@@ -149,19 +150,9 @@ def report(child: subprocess.Popen[str], wait_s: float = 15) -> Report:
     return read_report(json.loads(out))
 
 
-def until_it(condition: Callable[[], bool], wait_s: float = 10) -> None:
-    until = time.monotonic() + wait_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         ap, victim, home = (lab.namespace(name) for name in ("ap", "victim", "home"))
         user = lab.namespace("user", forwards=True)
         lab.veth(

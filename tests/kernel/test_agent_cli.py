@@ -6,8 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_service import Service, like_the_service, status
 from tests.kernel.engine_bed import Host, bpf_file_system
-
-pytestmark = pytest.mark.kernel
+from tests.support.waiting import until
 
 LINKS = {
     "1": entry(500, "192.0.2.11"),
@@ -179,13 +177,6 @@ def service(host: Host) -> Iterator[Service]:
     running.answers["/config"] = like_the_service(bundle_bytes({"1": entry(500, "192.0.2.11")}), "1.18", "7")
     yield running
     manager.__exit__(None, None, None)
-
-
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -12,11 +12,10 @@ import pytest
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.dataplane.claim import Claim
 from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed, link, wanted
+from tests.kernel.engine_bed import U1, EngineBed, link, wanted
 from tests.kernel.limiter_host import LimiterHost, host, run_limiter
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 NOBODY = 65534
 
 
@@ -25,16 +24,14 @@ def test_a_second_limiter_with_other_folders_refuses_and_names_the_first(host: L
         done = run_limiter(host.bed, tmp_path, command, {"9": entry(7000, U1)}, maps_dir=tmp_path / "other")
         return done.returncode, done.stderr
 
-    host.hand({"7": entry(500, U1, USER_PORT)})
-    host.start()
+    host.begin()
     assert host.process is not None
-    host.until(lambda state: state.is_ok and 7 in state.links)
     before = host.bed.snapshot()
     for command in ("once", "reset"):
         code, said = run_beside(command)
         assert code == 4
         assert re.search(rf"Another limiter manages the network of this host: process {host.process.pid} \(", said)
-        assert "tests.run_limiter" in said
+        assert "ap_agent.commands.limiter_cli" in said
     assert host.bed.snapshot() == before
     assert host.bed.received_kbit(to_user=True, kbit=8000) == pytest.approx(500, abs=220)
 

@@ -9,7 +9,6 @@ from ap_agent.dataplane.wanted import Wanted
 from bandwidth_config import Limits
 from tests.kernel.engine_bed import U2, EngineBed, link, wanted
 
-pytestmark = pytest.mark.kernel
 TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
 
 

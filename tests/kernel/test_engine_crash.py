@@ -27,7 +27,7 @@ from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.state import ClosedSegment
 from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, bound, drained, link, wanted
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 BURST = 90  # packets of 1000 B; the room of 500 kbit/s is 20 of them, and a few more pass in the meantime
 MOST_OF_A_BURST = 60

@@ -11,8 +11,6 @@ from ap_agent.dataplane.lanes import Lanes
 from ap_agent.dataplane.writing import Writer
 from tests.kernel.engine_bed import EngineBed, link, wanted
 
-pytestmark = pytest.mark.kernel
-
 
 def test_what_the_kernel_did_not_do_is_done_by_a_whole_pass(bed: EngineBed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.enforce(wanted(link(7, 500)))

@@ -23,7 +23,6 @@ from tests.kernel.engine_bed import (
     wanted,
 )
 
-pytestmark = pytest.mark.kernel
 EVERYTHING = ["protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]
 ONE = wanted(link(7, 500, 1000))
 

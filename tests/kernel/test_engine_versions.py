@@ -11,7 +11,6 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.program import OBJECT
 from tests.kernel.engine_bed import U2, EngineBed, link, wanted
 
-pytestmark = pytest.mark.kernel
 TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
 
 

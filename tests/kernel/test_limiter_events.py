@@ -11,12 +11,9 @@ import pytest
 
 from ap_agent.document.live import LIVE_FILE, read_live, write_request
 from ap_agent.limiter.events import Change, Listener
-from tests.agent_bundles import entry
-from tests.kernel.engine_bed import U1, USER_PORT, EngineBed
+from tests.kernel.engine_bed import EngineBed
 from tests.kernel.limiter_host import LimiterHost, limiter_on
 
-pytestmark = pytest.mark.kernel
-ONE = {"7": entry(500, U1, USER_PORT)}
 SILENT_S = 0.5  # the kernel has said everything
 QUIET_S = 1.0  # after this long without a pass none is coming
 
@@ -80,15 +77,9 @@ def passes_when_quiet(host: LimiterHost) -> int:
     return count
 
 
-def start_with_one_link(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(lambda state: bool(state.links) and state.is_ok)
-
-
 def test_reading_the_counters_of_a_link_makes_no_pass(host: LimiterHost) -> None:
     """The kernel tells everybody of the class that somebody asked for."""
-    start_with_one_link(host)
+    host.begin()
     before = passes_when_quiet(host)
     read: set[int] = set()
 
@@ -103,7 +94,7 @@ def test_reading_the_counters_of_a_link_makes_no_pass(host: LimiterHost) -> None
 
 
 def test_a_flood_of_changes_of_others_makes_few_passes_and_nothing_is_slept_through(host: LimiterHost) -> None:
-    start_with_one_link(host)
+    host.begin()
     before = passes_when_quiet(host)
     began = time.monotonic()
     host.bed.ap.ip_batch(

@@ -21,7 +21,6 @@ from tests.kernel.engine_bed import U1, U2, USER_PORT
 from tests.kernel.limiter_host import LimiterHost, host
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 ONE = {"7": entry(500, U1, USER_PORT)}
 TWO = {**ONE, "8": entry(800, U2, USER_PORT)}
 
@@ -53,9 +52,7 @@ def test_handed_document_limits_packets_and_the_state_file_counts_them(host: Lim
 
 
 def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
+    host.begin()
     host.bed.received_kbit(to_user=True)
     before = host.until(lambda state: passed(state) > 0)
     host.end(signal.SIGKILL)

@@ -11,7 +11,6 @@ import pytest
 
 from ap_agent.document.series import Series, read_series
 from contract.link_tests import LinkTest
-from measuring.iproute import available
 from measuring.traffic import data, ends, run_traffic
 from scionlab.linktests.verdict import intervals_of
 from tests.agent_bundles import entry
@@ -19,7 +18,6 @@ from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
 from tests.kernel.limiter_host import LimiterHost, host
 
 __all__ = ["host"]  # the fixture
-pytestmark = pytest.mark.kernel
 TEST_ID = "0f" * 16
 WATCHED_S, SENDING_S = 9, 6.0
 
@@ -78,8 +76,6 @@ def test_counters_of_a_watch_are_what_was_sent(host: LimiterHost, is_killed: boo
 
 def test_what_the_queue_drops_behind_a_lowered_limit_is_read_of_the_kernel() -> None:
     """250 kB wait at 20 Mbit/s: more than the queue at 500 kbit/s may hold."""
-    if (missing := available()) is not None:
-        pytest.skip(missing)
     with engine_bed() as bed:
         bed.enforce(wanted(link(7, 20_000)))
         thread = threading.Timer(1.5, lambda: bed.enforce(wanted(link(7, 500)), is_settled=True))

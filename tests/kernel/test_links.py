@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab, Namespace
+from measuring.netns import Namespace
 from measuring.tcp import run_tcp
 from measuring.traffic import TrafficRun
 from tests.engine_host import EngineHost, key, limited
@@ -32,8 +31,7 @@ from tests.kernel.loads import (
     flow,
     run,
 )
-
-pytestmark = pytest.mark.kernel
+from tests.support.namespaces import a_lab
 
 PREFIX = "slbwl"
 MOST_LINKS = 4094
@@ -54,11 +52,7 @@ class Bed:
 
 @pytest.fixture(scope="module")
 def _shared() -> Iterator[Bed]:
-    missing = available()
-    if missing is not None:
-        pytest.skip(missing)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         ap, user = lab.namespace("ap"), lab.namespace("user")
         lab.veth(
             ap.nic("n0", f"{AP}/24", f"{AP6}/64"),

@@ -10,8 +10,7 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,25 +18,17 @@ from typing import Any
 
 import pytest
 
-from measuring.iproute import cleanup_stale, run_command
+from measuring.iproute import run_command
 from measuring.netns import Lab
 from tests.cases import case
-from tests.kernel.conftest import MISSING
-
-pytestmark = pytest.mark.kernel
+from tests.support.namespaces import a_lab
+from tests.support.waiting import until
 
 PREFIX = "slbwm"
 SIZE = 1_500_000
 HOSTS = ("192.0.2.1", "198.51.100.1")
 USERS = ("192.0.2.2", "198.51.100.2")
 PORT, TLS, PROXY = 8080, 8443, 3128
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def done_bytes(part_map: Path) -> int:
@@ -133,10 +124,7 @@ def url(number: int, fault: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    if MISSING is not None:
-        pytest.skip(MISSING)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         yield World(lab, tmp_path_factory.mktemp("mpget"))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from measuring.iproute import available, cleanup_stale
 from measuring.judge import FRAME_BYTES, bucket_bytes, room_bytes
 from measuring.netns import Lab, Namespace
 from measuring.traffic import data, ends, run_traffic
@@ -28,8 +27,7 @@ from tests.kernel.loads import (
     flow,
     run,
 )
-
-pytestmark = pytest.mark.kernel
+from tests.support.namespaces import a_lab
 
 PREFIX = "slbwp"
 LOOSE = {"net.ipv4.conf.all.rp_filter": 2, "net.ipv4.conf.default.rp_filter": 2}
@@ -37,11 +35,7 @@ LOOSE = {"net.ipv4.conf.all.rp_filter": 2, "net.ipv4.conf.default.rp_filter": 2}
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    missing = available()
-    if missing is not None:
-        pytest.skip(missing)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as made:
+    with a_lab(PREFIX) as made:
         yield made
 
 

@@ -21,15 +21,15 @@ from pathlib import Path
 
 import pytest
 
-from measuring.netns import REPOSITORY, Lab
+from measuring.netns import REPOSITORY
 from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_service import like_the_service
-from tests.kernel.conftest import MISSING, PREFIX
+from tests.kernel.conftest import PREFIX
 from tests.kernel.engine_bed import Host
-from tests.kernel.test_agent_cli import AGENT, ENVIRONMENT, Operator, until
-
-pytestmark = pytest.mark.kernel
+from tests.kernel.test_agent_cli import AGENT, ENVIRONMENT, Operator
+from tests.support.namespaces import a_lab
+from tests.support.waiting import until
 
 DEVICES = ("eth0", "eth1", "eth2")
 NETS4 = ("192.0.2.", "198.51.100.", "203.0.113.")
@@ -129,10 +129,8 @@ def ignoring_timeouts(do: object) -> None:
 
 
 @pytest.fixture
-def rig(_no_leftovers: None, tmp_path: Path) -> Iterator[Rig]:
-    if MISSING is not None:
-        pytest.skip(MISSING)
-    with Lab(PREFIX) as lab:
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with a_lab(PREFIX) as lab:
         ap, core, user = lab.namespace("ap"), lab.namespace("core", forwards=True), lab.namespace("user")
         for one in (ap, core):
             one.sysctl({"net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0})

@@ -19,7 +19,8 @@ from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_service import Service, like_the_service
 from tests.kernel.engine_bed import Host
 from tests.kernel.sandbox import GROUP, USERS
-from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, running, service, until
+from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, running, service
+from tests.support.waiting import until
 
 __all__ = ["service"]  # the fixture
 
@@ -27,8 +28,6 @@ UNITS = REPOSITORY / "packaging" / "systemd"
 AGENT_UNIT, LIMITER_UNIT = UNITS / "scionlab-bw-agent.service", UNITS / "scionlab-bw-limiter.service"
 AGENT_USER, LIMITER_USER = USERS["scionlab-bw"], USERS["scionlab-bw-limiter"]
 NET_ADMIN, BPF = 1 << 12, 1 << 39
-
-pytestmark = [pytest.mark.kernel]
 
 
 @pytest.fixture

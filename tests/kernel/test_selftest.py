@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,13 +21,12 @@ from tests.agent_bundles import entry
 from tests.kernel.conftest import is_alive
 from tests.kernel.engine_bed import EngineBed
 from tests.kernel.limiter_host import LimiterHost, host
+from tests.support.waiting import until
 
 __all__ = ["host"]  # the fixture
 COMMAND = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "selftest"]
 INNER = "ap_agent.selftest.inside"
 PATIENCE_S = 60.0
-
-pytestmark = pytest.mark.kernel
 
 
 # --- what it leaves alone ---------------------------------------------------------------------------------------------
@@ -47,13 +45,6 @@ def network_of(host: Namespace) -> list[str]:
     )
     # What the kernel counts of packets before our tree was there: multicast reports leave a new interface at any time.
     return [re.sub(r"direct_packets_stat \d+", "", host.run(*command.split())) for command in commands]
-
-
-def wait_for(condition: Any, what: str, within_s: float = PATIENCE_S) -> None:
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def test_two_at_once_beside_a_running_limiter_touch_nothing_and_find_no_fault(host: LimiterHost) -> None:
@@ -126,7 +117,7 @@ def test_nothing_is_left_however_it_ends(bed: EngineBed, number: signal.Signals)
         assert process.poll() is None, process.communicate()
         return sum("measuring.station" in command_line(one) for one in descendants(process.pid)) >= 2
 
-    wait_for(is_measuring, "it does not begin to measure")
+    until(is_measuring, "the beginning of its measuring", PATIENCE_S)
     started = descendants(process.pid)
     assert any(INNER in command_line(one) for one in started)
     assert network_namespace(process.pid) not in set(map(network_namespace, started))  # the host's is not in reach
@@ -134,7 +125,7 @@ def test_nothing_is_left_however_it_ends(bed: EngineBed, number: signal.Signals)
     process.send_signal(number)
     out, complaints = process.communicate(timeout=PATIENCE_S)
 
-    wait_for(lambda: not any(map(is_alive, started)), f"left: {[command_line(one) for one in started]}")
+    until(lambda: not any(map(is_alive, started)), lambda: list(map(command_line, started)), PATIENCE_S)
     expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
     assert (process.returncode, out) == (expected[number], "")
     assert "Traceback" not in complaints

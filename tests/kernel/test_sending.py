@@ -29,10 +29,11 @@ from station.user_end import UserOrder, run_user_end
 from tests.agent_bundles import SECRET, bundle_bytes, entry
 from tests.agent_service import Service, like_the_service, stored
 from tests.kernel.engine_bed import AP1, AP_PORT, U1, U2, USER_PORT
-from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, operator, running, service, until
+from tests.kernel.test_agent_cli import AGENT, LIMITER, Operator, operator, running, service
+from tests.support.waiting import until
 
 __all__ = ["operator", "service"]  # fixtures
-pytestmark = [pytest.mark.kernel, pytest.mark.measured]
+pytestmark = pytest.mark.measured
 
 SECOND = timedelta(seconds=1)
 SENDING_S = 4

@@ -17,13 +17,10 @@ from ap_agent.agent import connections as web
 from ap_agent.agent.fetch import Client, Have
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab, Namespace
+from measuring.netns import Namespace
+from tests.support.namespaces import a_lab
 
 PREFIX = "slbwkq"
-MISSING = available()
-
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
 
 
 @dataclass
@@ -43,8 +40,7 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         client, server = lab.namespace("client"), lab.namespace("server")
         switch = lab.switch("switch")
         switch.plug(client.nic("eth0", "192.0.2.1/24"))

@@ -14,22 +14,9 @@ import station.user_end
 from station.messages import Kind, Opening, OpeningCodec
 from station.plan import Phase
 from station.report import COMPLETED, CUT, NOBODY
-from tests.kernel.station_bed import (
-    AP,
-    BOTH_WAYS,
-    ID,
-    KEY,
-    PORT,
-    TO_USER,
-    VICTIM,
-    Bed,
-    _clean,
-    bed,
-    report,
-)
+from tests.kernel.station_bed import AP, BOTH_WAYS, ID, KEY, PORT, TO_USER, VICTIM, Bed, _clean, bed, report
 
 __all__ = ["_clean", "bed"]  # fixtures
-pytestmark = pytest.mark.kernel
 
 
 def now_ms() -> int:

@@ -13,21 +13,11 @@ from measuring.netns import Namespace
 from station.messages import ConversationCodec
 from station.plan import Phase, ap_bytes
 from station.report import COMPLETED, CUT, REFUSED, PhaseReport
-from tests.kernel.station_bed import (
-    AP,
-    PORT,
-    USER,
-    USER_TOO,
-    VICTIM,
-    Bed,
-    _clean,
-    bed,
-    report,
-    until_it,
-)
+from tests.kernel.station_bed import AP, PORT, USER, USER_TOO, VICTIM, Bed, _clean, bed, report
+from tests.support.waiting import until
 
 __all__ = ["_clean", "bed"]  # fixtures
-pytestmark = [pytest.mark.kernel, pytest.mark.measured]
+pytestmark = pytest.mark.measured
 
 
 def tcp(direction: str, duration_ms: int = 600, kbit: int = 2000, flows: int = 1, number: int = 0) -> Phase:
@@ -93,7 +83,7 @@ def test_nobody_but_the_user_gets_a_byte_while_a_test_runs(bed: Bed) -> None:
     ends: list[PhaseReport] = []
     talk = threading.Thread(target=lambda: ends.extend(bed.run_user(plan).phases))
     talk.start()
-    until_it(lambda: listens(bed))
+    until(lambda: listens(bed))
     assert connect(bed.victim, VICTIM) == b""
     assert connect(bed.user, USER_TOO, bytes(32)) == b""
     assert connect(bed.user, USER, bytes(32)) == b""
@@ -122,7 +112,7 @@ def test_a_token_opens_nothing_from_another_address_and_the_address_nothing_with
     talk = threading.Thread(target=lambda: bed.run_user((tcp("to_user", 8000),)))
     try:
         talk.start()
-        until_it(lambda: bool(tokens) and listens(bed))
+        until(lambda: bool(tokens) and listens(bed))
         assert connect(bed.user, USER_TOO, tokens[0], 41_000) == b""
         assert connect(bed.victim, VICTIM, tokens[0]) == b""
         assert connect(bed.user, USER, bytes(32), 41_001) == b""

@@ -19,7 +19,6 @@ from tests.agent_bundles import entry
 from tests.kernel.engine_bed import BPF_PROG_TYPE_XDP, U1, USER_PORT, EngineBed, link, load_program, wanted
 from tests.kernel.limiter_host import LimiterHost, limiter_on, run_limiter
 
-pytestmark = pytest.mark.kernel
 ONE = wanted(link(7, 500, 1000))
 BPF_XDP = 37
 XDP_PASS = 2
@@ -63,9 +62,7 @@ def test_an_xdp_program_on_a_limited_device_is_named_and_no_link_is_enforced(bed
 
 
 def test_a_running_limiter_notices_an_xdp_link_of_which_no_event_tells(host: LimiterHost) -> None:
-    host.hand({"7": entry(500, U1, USER_PORT)})
-    host.start()
-    host.until(lambda state: state.is_ok and 7 in state.links)
+    host.begin()
 
     def attach() -> int:
         libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
@@ -113,9 +110,7 @@ def _churn(host: LimiterHost) -> Iterator[None]:
 @pytest.mark.long
 @pytest.mark.alone  # it times repairs
 def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: LimiterHost) -> None:
-    host.hand({"7": entry(500, U1, USER_PORT)})
-    host.start()
-    host.until(lambda state: state.is_ok and 7 in state.links)
+    host.begin()
     waits = []
     with _churn(host):
         time.sleep(5)
@@ -134,9 +129,7 @@ def test_beside_containers_that_come_and_go_a_repair_is_as_quick_as_ever(host: L
 @pytest.mark.long
 @pytest.mark.alone
 def test_a_fight_ten_times_a_second_is_repaired_each_time_and_told_as_it_is(host: LimiterHost) -> None:
-    host.hand({"7": entry(500, U1, USER_PORT)})
-    host.start()
-    host.until(lambda state: state.is_ok and 7 in state.links)
+    host.begin()
     script = "while :; do tc qdisc del dev eth0 clsact 2>/dev/null; sleep 0.1; done"
     fighter = subprocess.Popen(["ip", "netns", "exec", host.bed.ap.name, "sh", "-c", script], start_new_session=True)
     try:

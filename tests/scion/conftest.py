@@ -9,7 +9,7 @@ import pytest
 
 from lab.scion.net import ScionNet
 from lab.scion.programs import missing
-from measuring.iproute import available, cleanup_stale
+from tests.support.namespaces import need_namespaces
 
 PREFIX = "slbwscion"
 
@@ -24,9 +24,6 @@ def scion_programs() -> None:
 @pytest.fixture(scope="module")
 def net(scion_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScionNet]:
     """Core AS, attachment point and user AS, running, which a module's tests share. Without a limit."""
-    reason = available()
-    if reason is not None:
-        pytest.skip(reason)
-    cleanup_stale(PREFIX)
+    need_namespaces(PREFIX)
     with ScionNet(PREFIX, Path(tmp_path_factory.mktemp("scion"))) as made:
         yield made

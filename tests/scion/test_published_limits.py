@@ -16,8 +16,6 @@ from bandwidth_config import Limits
 from contract.scion_files import FOLDER, PATH_METADATA_PATH
 from lab.scion.host import ScionHost
 from lab.scion.net import CORE, START_S
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab
 from scionlab.delivery.render import config_for
 from scionlab.limits.defaults import ap_update
 from scionlab.limits.update import link_update
@@ -27,6 +25,7 @@ from scionlab.testbed.models import AttachmentPoint, Host, Link
 from scionlab.testbed.versions.counters import hosts_bump
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
+from tests.support.namespaces import a_lab
 from tests.support.polling import config_members
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
@@ -87,9 +86,6 @@ def members_of(host: Host) -> dict[str, bytes]:
 
 @pytest.fixture
 def net(scion_programs: None, db: None, tmp_path: Path) -> Iterator[Net]:
-    reason = available()
-    if reason is not None:
-        pytest.skip(reason)
     core = infrastructure_as_create(isd=17, as_text="ffaa:0:1101", label="", is_core=True, public_ipv4="192.0.2.2")
     as_ = infrastructure_as_create(isd=17, as_text="ffaa:0:1107", label="", is_core=False, public_ipv4="192.0.2.1")
     infrastructure_link_create(a=core, b=as_, type=Link.Type.PROVIDER)
@@ -100,8 +96,7 @@ def net(scion_programs: None, db: None, tmp_path: Path) -> Iterator[Net]:
         values={"publishes_limits": True, "path_metadata": json.dumps(ENTRIES)},
         actor=None,
     )
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         switch, hosts = lab.switch("switch"), {}
         for name, row in {"core": core, "ap": as_, "user": user_as}.items():
             host = row.hosts.get()

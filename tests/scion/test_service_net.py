@@ -18,7 +18,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from lab.scion.host import Pings, ScionHost
-from measuring.iproute import LabError, available, cleanup_stale
+from measuring.iproute import LabError
 from measuring.netns import Lab
 from scionlab.enforcement.generation import generation_raise
 from scionlab.scion_config.isd import trc_reset
@@ -28,6 +28,7 @@ from scionlab.testbed.models import AS, ISD, Host, Link, UserAS
 from scionlab.user_ases.user_as import user_as_delete
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
+from tests.support.namespaces import a_lab
 from tests.support.polling import basic, config_members
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
@@ -94,10 +95,7 @@ def pinging(here: ScionHost, there: ScionHost, *, seconds: int) -> Iterator[Futu
 
 @pytest.fixture
 def net(scion_programs: None, db: None, tmp_path: Path) -> Iterator[ServiceNet]:
-    if (reason := available()) is not None:
-        pytest.skip(reason)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         yield ServiceNet(lab, tmp_path)
 
 

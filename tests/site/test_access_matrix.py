@@ -22,7 +22,6 @@ from django.db import connection, transaction
 from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 from pytest_django.plugin import DjangoDbBlocker
-from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.delivery.polls import known
 from scionlab.delivery.polls.application import read_poll
@@ -52,9 +51,12 @@ from tests.support.access import (
     addresses,
     body_of,
     build_world,
+    site,
+    undone,
 )
 from tests.support.polling import AGENT
 
+__all__ = ["site"]  # the fixture
 pytestmark = pytest.mark.django_db
 FROM_ANYWHERE = RequestFactory()
 
@@ -310,22 +312,11 @@ RECEIPT = {
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
     """Built once, and undone at the end with all that the requests did."""
-    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
-        for scope in SimpleRateThrottle.THROTTLE_RATES:
-            patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "100000/min")
+    with undone(django_db_blocker):
         built = build_world()
         before = everything()
         yield built
         assert everything() == before  # whatever was refused, and whatever was served and undone
-        transaction.set_rollback(True)
-
-
-@pytest.fixture(scope="module")
-def site() -> BaseHandler:
-    """All of the service below the web server."""
-    handler = BaseHandler()
-    handler.load_middleware()
-    return handler
 
 
 def everything() -> dict[str, list[tuple[object, ...]]]:

@@ -13,14 +13,7 @@ from django.test import Client, RequestFactory
 
 from scionlab.accounts.models import User
 from scionlab.delivery.signing import key_ring
-from scionlab.testbed.models import (
-    AS,
-    ISD,
-    VPN,
-    AttachmentPoint,
-    Host,
-    Link,
-)
+from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, Host, Link
 from tests.admin_pages import ADD, CHANGE, page, versions
 from tests.cases import table
 from tests.factories import attach, spec
@@ -75,31 +68,6 @@ def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
     host = Host.objects.create(label="spare")
     response = door.get(page(Host, "config", host.pk), follow=True)
     assert "Spare belongs to no AS: it has no configuration." in response.content.decode()
-
-
-def addresses(host: Host, **changed: str) -> dict[str, str]:
-    names = ("label", "public_ipv4", "public_ipv6", "bind_ip", "internal_ip", "scion_packages")
-    values = {name: getattr(host, name) or "" for name in names}
-    return {**values, **changed}
-
-
-@table(
-    ("field", "written", "code"),
-    [
-        ("public_ipv4", "127.0.0.1", "address_refused"),
-        ("public_ipv4", "", "address_in_use"),
-        ("bind_ip", "1.2.3", "address_invalid"),
-    ],
-)
-def test_a_refused_address_stands_beside_its_field(
-    door: Client, link: Link, host_a: Host, field: str, written: str, code: str
-) -> None:
-    before = versions(host_a, link.interface_b.host)
-    response = door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, **{field: written}))
-    assert [found for found, _ in field_errors(response)[field]] == [code]
-    host_a.refresh_from_db()
-    assert (host_a.public_ipv4, host_a.public_ipv6, host_a.bind_ip) == ("192.0.2.1", "2001:db8::1", None)
-    assert versions(host_a, link.interface_b.host) == before
 
 
 # --- ASes ---------------------------------------------------------------------------------------------------

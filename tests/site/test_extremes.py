@@ -17,7 +17,7 @@ from django.utils import timezone
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.access import World, basic
+from tests.support.access import World, basic, site
 from tests.support.extremes import (
     EXTREMES,
     REQUESTS,
@@ -27,7 +27,6 @@ from tests.support.extremes import (
     places,
     readers,
     shared,
-    site,
     with_value,
     world,
     written,

@@ -28,7 +28,7 @@ from scionlab.testbed.models import AttachmentPoint, Host
 from tests.factories import PASSWORD, ASFactory, HostFactory, api_token, spec
 from tests.joint_world import enforced
 from tests.site.test_access_matrix import RULES, Rest, Writes, everything, urls_of
-from tests.support.access import World
+from tests.support.access import World, site
 from tests.support.extremes import (
     EXTREMES,
     MARK,
@@ -38,7 +38,6 @@ from tests.support.extremes import (
     places,
     readers,
     shared,
-    site,
     with_value,
     world,
     written,

@@ -21,17 +21,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.site.test_settings_env import PRODUCTION
+
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "lab.example.org"
-ENVIRONMENT = {
-    "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
-    "SIGNING_SECRET": "not-a-secret-but-long-enough-to-encrypt-keys-with",
-    "TRUSTED_PROXIES": "1",
-    "DATABASE_URL": "postgres://lab@localhost/lab",
-    "REDIS_URL": "redis://localhost",
-    "ALLOWED_HOSTS": f"{HOST},other.example.org",
-    "SITE_URL": f"https://{HOST}",
-}
+ENVIRONMENT = PRODUCTION | {"ALLOWED_HOSTS": f"{HOST},other.example.org"}
 SERVE = """
 import json
 import os
@@ -86,7 +80,6 @@ def server(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         "SCIONLAB_VAR": str(var),
         "STATIC_ROOT": str(image),  # pages name their static files by the hashes that were made there
         "DATABASE": str(var / "database"),
-        "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
         "DEBUG": "1",  # which production does not heed
         **ENVIRONMENT,
     }

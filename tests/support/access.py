@@ -9,14 +9,20 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import Group
+from django.core.handlers.base import BaseHandler
+from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
+from pytest_django.plugin import DjangoDbBlocker
+from rest_framework.throttling import SimpleRateThrottle
 
 from bandwidth_config import Limits, LinkStep
 from scionlab.accounts.models import ApiToken, Mail, User
@@ -92,6 +98,24 @@ class World:
     callers: list[Caller]
     objects: dict[str, Any] = field(default_factory=dict)  # model name -> one of it
     markers: list[Marker] = field(default_factory=list)
+
+
+@contextmanager
+def undone(blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Nothing is throttled, and of what is written meanwhile nothing stays."""
+    with blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
+        for scope in SimpleRateThrottle.THROTTLE_RATES:
+            patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "100000/min")
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def site() -> BaseHandler:
+    """All of the service below the web server."""
+    handler = BaseHandler()
+    handler.load_middleware()
+    return handler
 
 
 def basic(host: Host, secret: str) -> str:

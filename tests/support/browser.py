@@ -17,13 +17,12 @@ from tests.factories import PASSWORD, UserFactory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-# Of each test that has one: `pytestmark = IN_A_BROWSER`.
-IN_A_BROWSER = [
+NEEDS_CHROMIUM = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
-    pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]
+# Of each test that has one: `pytestmark = IN_A_BROWSER`.
+IN_A_BROWSER = [*NEEDS_CHROMIUM, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
 # In the dark only the colours are others. Of what is no violation axe need not say where it stands.
 ONLY: Any = {"resultTypes": ["violations"]}
 RULES: dict[str, Any] = {

@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 from django.core.handlers.base import BaseHandler
-from django.db import transaction
 from django.test import RequestFactory
 from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
-from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.linktests.models import LinkTest
 from scionlab.testbed.models import Link
 from tests.factories import UserFactory, attach, spec
 from tests.site.test_access_matrix import urls_of
-from tests.support.access import World, addresses, build_world, session_of
+from tests.support.access import World, addresses, build_world, session_of, undone
 
 REQUESTS = RequestFactory()
 
@@ -76,14 +74,11 @@ def shared(values: Iterable[Any], name: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
     """Two minutes after the beginning of a test of the owner's Link."""
-    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
-        for scope in SimpleRateThrottle.THROTTLE_RATES:
-            patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "100000/min")
+    with undone(django_db_blocker):
         built = build_world()
         began = timezone.now() - timedelta(minutes=2)
         LinkTest.objects.update(begins_at=began, ends_at=began + timedelta(minutes=1))
         yield built
-        transaction.set_rollback(True)
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +94,6 @@ def readers(world: World) -> list[tuple[World, str]]:
         (one, session_of(person))
         for one, person in ((world, world.owner), (other, neighbour), (world, world.administrator))
     ]
-
-
-@pytest.fixture(scope="module")
-def site() -> BaseHandler:
-    handler = BaseHandler()
-    handler.load_middleware()
-    return handler
 
 
 def pages() -> list[tuple[str, str]]:

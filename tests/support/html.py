@@ -52,9 +52,6 @@ class Page(HTMLParser):
         if tag not in VOID:
             self._open.append(element)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._open[-1].children.append(Element(tag, {name: value or "" for name, value in attrs}))
-
     def handle_endtag(self, tag: str) -> None:
         if tag not in VOID:
             assert self._open[-1].tag == tag, f"</{tag}> closes <{self._open[-1].tag}>"

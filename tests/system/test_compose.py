@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.servers import POSTGRES_OPTIONS, REDIS_OPTIONS
 from scionlab import gunicorn
 from scionlab.delivery.polls import worker
 from scionlab.delivery.polls.application import OTHER_FILES
 from scionlab.settings import base
-from tests.servers import POSTGRES_OPTIONS, REDIS_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,7 +25,7 @@ from scionlab.testbed.models import AS, AttachmentPoint, BorderRouter, Host, Int
 from tests.admin_pages import ADD, CHANGE, page
 from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
-from tests.site.test_admin import addresses, field_errors
+from tests.site.test_admin import field_errors
 from tests.support.counters import Counters
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +45,12 @@ def core(db: None) -> Host:
 def bystander(db: None) -> Host:
     found: Host = AttachmentPointFactory(AS__as_id=parse_as_id("ffaa:0:1999"), host__public_ipv4="192.0.2.19").host
     return found
+
+
+def addresses(host: Host, **changed: str) -> dict[str, str]:
+    names = ("label", "public_ipv4", "public_ipv6", "bind_ip", "internal_ip", "scion_packages")
+    values = {name: getattr(host, name) or "" for name in names}
+    return {**values, **changed}
 
 
 def router_of(host: Host) -> BorderRouter:

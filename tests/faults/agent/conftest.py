@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from ap_agent.agent.store import Store
 from ap_agent.common.times import time_text
 from ap_agent.document.state import read_state
 from lab import witness
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab, Namespace
+from measuring.netns import Namespace
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_service import Request, Service, like_the_service, service
+from tests.support.namespaces import a_lab
+from tests.support.waiting import until
 
 PREFIX = "slbwf"
 PATIENCE_S = 60.0  # beside other tests
+eventually = partial(until, within_s=PATIENCE_S)
 MS_RDONLY, MS_REMOUNT = 1, 32  # <sys/mount.h>
 
 
@@ -237,22 +239,10 @@ def links_of(limits: dict[int, int]) -> dict[str, Any]:
     return {str(link): entry(kbit, f"192.0.2.{10 + link}", 50000 + link) for link, kbit in limits.items()}
 
 
-def eventually(is_so: Callable[[], object], what: object = "", timeout_s: float = PATIENCE_S) -> None:
-    """Look again and again until it is so. The deadline is generous: it only ends what would never be so."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, what() if callable(what) else what
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def attachment_point() -> Iterator[tuple[Namespace, Zygote]]:
     """One host with a zygote for all tests of a module; each test has folders and a kernel without limits."""
-    problem = available()
-    if problem is not None:
-        pytest.skip(problem)
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         ap, user = lab.namespace("ap"), lab.namespace("u1")
         lab.veth(ap.nic("eth0", "192.0.2.1/24"), user.nic("eth0", "192.0.2.11/24"))
         yield ap, Zygote(ap)

@@ -13,13 +13,11 @@ import pytest
 
 from lab.fault_world import NETS, FaultWorld
 from lab.faults import DEVICES, FAULTS, measure
-from measuring.iproute import available, cleanup_stale
+from tests.support.namespaces import need_namespaces
 
 PREFIX = "slbwb"
 REPAIRED_MS = 3_000
 UNDO_DEADLINE_S = 10.0
-
-pytestmark = [pytest.mark.kernel]
 
 
 def _take_third_card_away(world: FaultWorld) -> None:
@@ -68,10 +66,7 @@ class Hosts:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    missing = available()
-    if missing is not None:
-        pytest.skip(missing)
-    cleanup_stale(PREFIX)
+    need_namespaces(PREFIX)
     made = Hosts()
     yield made
     made.close()

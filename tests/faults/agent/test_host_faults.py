@@ -19,8 +19,6 @@ import pytest
 from tests.agent_service import status
 from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, eventually
 
-pytestmark = pytest.mark.kernel
-
 OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
 
 

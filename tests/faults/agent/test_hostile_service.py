@@ -40,9 +40,9 @@ def huge_header(handler: Handler) -> None:
 # Name -> answer, code of the problem, words of its message.
 HOSTILE: dict[str, tuple[Callable[[], Answer], str, str]] = {
     "a body without end": (endless, "service_unreachable", "more than the 8388608"),
-    "a byte now and then": (lambda: trickle(with_length=False), "service_unreachable", "did not finish"),
+    "a byte now and then": (trickle, "service_unreachable", "did not finish"),
     "a header now and then": (
-        lambda: trickle(with_length=False, in_headers=True),
+        lambda: trickle(in_headers=True),
         "service_unreachable",
         "did not finish",
     ),
@@ -68,7 +68,6 @@ def polling(world: World) -> Iterator[tuple[World, int]]:
     world.stop(pid)
 
 
-@pytest.mark.kernel
 def test_hostile_answers_harm_nothing_and_are_named(polling: tuple[World, int]) -> None:
     world, pid = polling
     good = world.service.answers["/config"]

@@ -29,7 +29,7 @@ from tests.faults.agent.conftest import World, eventually
 from tests.faults.agent.tracer import needs_tracer
 
 EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
-pytestmark = [pytest.mark.kernel, needs_tracer, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
+pytestmark = [needs_tracer, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
 
 STRIDE = 5
 # Link 1 changes its rate between the two, 2 and 3 come and go, 4 stays as it is.

@@ -14,8 +14,6 @@ import pytest
 from tests.agent_service import status
 from tests.faults.agent.conftest import World
 
-pytestmark = pytest.mark.kernel
-
 OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
 
 

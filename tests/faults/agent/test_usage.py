@@ -20,24 +20,20 @@ import pytest
 
 from ap_agent.dataplane.program import LAYOUT
 from ap_agent.usage.batch import ms_text
-from measuring.iproute import available, cleanup_stale
-from measuring.netns import Lab, Namespace
+from measuring.netns import Namespace
 from tests.agent_service import Answer, Handler, status, stored
 from tests.faults.agent.conftest import World, Zygote, a_world, eventually
+from tests.support.namespaces import a_lab
 from tests.usage_flood import Ends, Flood, added, backlog, kernel
 from tests.usage_ledger import Ledger, Sums
 
 PREFIX = "slbwu"
-MISSING = available()
 LIMITS = {1: 2000, 2: 900}
-
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[tuple[Namespace, Namespace, Zygote]]:
-    cleanup_stale(PREFIX)
-    with Lab(PREFIX) as lab:
+    with a_lab(PREFIX) as lab:
         ap, user = lab.namespace("ap"), lab.namespace("u1")
         lab.veth(ap.nic("eth0", "192.0.2.1/24"), user.nic("eth0", "192.0.2.11/24", "192.0.2.12/24"))
         yield ap, user, Zygote(ap)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from tests.servers import POSTGRES_OPTIONS, REDIS_OPTIONS, ServerError, _as_postgres, _newest_postgres
+from lab.servers import POSTGRES_OPTIONS, REDIS_OPTIONS, ServerError, as_postgres, newest_postgres
 
 DEADLINE_S = 60.0  # beside other tests
 DISK_MIB = 192
@@ -82,7 +82,7 @@ class Postgres:
 
     def __init__(self, folder: Path, disk: SmallDisk | None) -> None:
         self.folder, self.disk = folder, disk
-        self._bin = _newest_postgres()
+        self._bin = newest_postgres()
         self._data = (disk.path if disk else folder) / "data"
         folder.mkdir(exist_ok=True)
         if os.geteuid() == 0:
@@ -103,7 +103,7 @@ class Postgres:
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
 
     def _in_place(self, command: list[str]) -> list[str]:
-        as_user = _as_postgres(command)
+        as_user = as_postgres(command)
         return self.disk.inside(as_user) if self.disk else as_user
 
     def start(self) -> float:

@@ -57,6 +57,12 @@ print(json.dumps({
     "uids": [host.uid for host in hosts], "secrets": [host.secret for host in hosts],
 }))
 """
+# Key and subject; its id.
+MAIL = (
+    "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before,"
+    " last_error, purpose, network)"
+    " VALUES (%s, '', 'owner@example.org', %s, 'It is.', now(), 0, now(), '', '', '') RETURNING id"
+)
 
 
 @dataclass(frozen=True)
@@ -197,22 +203,26 @@ class Site:
     def post(self, path: str, fields: dict[str, str], *, as_staff: bool = False) -> Answer:
         """A form of a page."""
         cookie = self.facts["staff_cookie" if as_staff else "owner_cookie"]
+        return self.send_form(path, fields, session=f"{self.session_cookie}={cookie}; ")
+
+    def send_form(self, path: str, fields: dict[str, str], *, session: str = "", **headers: str) -> Answer:
         csrf = "x" * 32
-        headers = {
-            "Cookie": f"{self.session_cookie}={cookie}; {self.csrf_cookie}={csrf}",
+        headers |= {
+            "Cookie": f"{session}{self.csrf_cookie}={csrf}",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        return self.request(
-            "POST", path, body=urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode(), headers=headers
-        )
+        body = urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode()
+        return self.request("POST", path, body=body, headers=headers)
+
+    def api(self, method: str, path: str, body: Any = None, *, token: str = "", port: int | None = None) -> Answer:
+        """A script of the owner, unless it has another token."""
+        headers = {"Authorization": f"Token {token or self.facts['token']}", "Content-Type": "application/json"}
+        content = b"" if body is None else json.dumps(body).encode()
+        return self.request(method, path, body=content, headers=headers, port=port)
 
     def save(self, kbit: int, *, link: int = 0, port: int | None = None) -> Answer:
         """The owner's script sets the bandwidth of one of the Links."""
-        headers = {"Authorization": f"Token {self.facts['token']}", "Content-Type": "application/json"}
-        path = f"/api/v1/links/{self.facts['links'][link]}/"
-        return self.request(
-            "PATCH", path, body=json.dumps({"bandwidth_kbit": kbit}).encode(), headers=headers, port=port
-        )
+        return self.api("PATCH", f"/api/v1/links/{self.facts['links'][link]}/", {"bandwidth_kbit": kbit}, port=port)
 
     def save_default(self, kbit: int) -> Answer:
         """An administrator sets the site's default on its page, and confirms the preview."""

@@ -20,8 +20,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
@@ -81,24 +79,11 @@ class Shipped(Site):
         return self.front.ask(method, path, body=body, headers={"Referer": "https://lab.example.org/", **headers})
 
     def log_in(self, email: str, password: str, address: str) -> Answer:
-        return self._form("/login/", {"username": email, "password": password}, address)
+        fields = {"username": email, "password": password}
+        return self.send_form("/login/", fields, **{"X-Test-Address": address})
 
     def register(self, email: str, address: str) -> Answer:
-        return self._form("/account/register/", {"email": email}, address)
-
-    def _form(self, path: str, fields: dict[str, str], address: str) -> Answer:
-        csrf = "x" * 32
-        headers = {
-            "Cookie": f"{self.csrf_cookie}={csrf}",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "X-Test-Address": address,
-        }
-        body = urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode()
-        return self.request("POST", path, body=body, headers=headers)
-
-    def api(self, method: str, path: str, token: str, body: Any = None) -> Answer:
-        headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
-        return self.request(method, path, body=b"" if body is None else json.dumps(body).encode(), headers=headers)
+        return self.send_form("/account/register/", {"email": email}, **{"X-Test-Address": address})
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +156,7 @@ def harm(site: Shipped, *, logs_in: bool = True) -> list[str]:
         site.facts["counted"] = site.facts.get("counted", 0) + 1
         answer = site.report(version=version, limits=limits, links={"1": site.stored_kbit(link=host)}, host=host,
                              writes=site.facts["counted"], problems=[MANY_WORDS] * 40)  # fmt: skip
-        stage = site.api("GET", f"/api/v1/links/{links[host]}/", site.facts["token"]).json["status"]["stage"]
+        stage = site.api("GET", f"/api/v1/links/{links[host]}/").json["status"]["stage"]
         if (answer.status, stage) != (200, "enforced"):
             wrong.append(f"receipt of host {host}: {answer.status} {answer.text[:200]}, Link {stage}")
     if logs_in and (answer := site.log_in("owner@example.org", PASSWORD, "203.0.113.200")).status != 302:
@@ -204,9 +189,7 @@ def test_1_times_that_no_database_reads_back(site: Shipped) -> None:
         answer = site.report(**{"version": version, "limits": limits, "links": {"1": 1000}, field: value})  # type: ignore[arg-type]
         assert (field, answer.status) == (field, 400)
     assert site.report(version=version, limits=limits, links={"1": 1000}, writes=2).status == 200
-    assert site.api("GET", f"/api/v1/links/{site.facts['links'][0]}/", site.facts["token"]).json["status"]["stage"] == (
-        "enforced"
-    )
+    assert site.api("GET", f"/api/v1/links/{site.facts['links'][0]}/").json["status"]["stage"] == "enforced"
     assert harm(site) == []
 
 
@@ -226,7 +209,7 @@ def test_3_sixteen_connections_for_dear_answers_and_eight_uploads_that_stop(site
 
     def ask() -> None:
         while not is_over.is_set():
-            found[site.api("GET", f"/api/v1/links/{link}/usage/?step=10s", token).status] += 1
+            found[site.api("GET", f"/api/v1/links/{link}/usage/?step=10s", token=token).status] += 1
 
     with ThreadPoolExecutor(16) as many, contextlib.ExitStack() as lines:
         for _ in range(16):
@@ -259,11 +242,11 @@ def test_4_thirty_restarts_of_scion_at_somebody_elses_attachment_point(site: Shi
     for port in range(50_101, 50_131):
         attachment |= {"public_ip": "198.51.100.66", "public_port": port, "link_id": mallory["link"]}
         body = {"label": "", "installation_type": "dedicated", "attachments": [attachment]}
-        answer = site.api("PUT", path, mallory["token"], body)
+        answer = site.api("PUT", path, body, token=mallory["token"])
         assert answer.status == 200, answer.text
     after, limits = site.versions(1)
     assert int(after.partition(".")[2]) == int(before.partition(".")[2]) + 5
-    told = site.api("GET", f"/api/v1/links/{mallory['link']}/", mallory["token"]).text
+    told = site.api("GET", f"/api/v1/links/{mallory['link']}/", token=mallory["token"]).text
     assert "restarts SCION there, and there were many" in told
     assert site.save(700, link=1).status == 200, "the bystander's limit, at once"
     assert site.versions(1) == (after, limits + 1)

@@ -11,8 +11,6 @@ import redis as redis_client
 from tests.faults.service.servers import Redis
 from tests.faults.service.site import Site
 
-pytestmark = pytest.mark.xdist_group("faults of the service")
-
 FULL = 2 * 2**20  # bytes: what an empty server takes, and a few hundred configurations
 
 

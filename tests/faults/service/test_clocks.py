@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,6 @@ import pytest
 
 from lab.service import REPOSITORY
 from tests.faults.service.site import Answer, Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")
 
 # The clocks that Python code of the service can ask, an hour ahead from the start of the process on.
 AHEAD = """
@@ -53,17 +50,14 @@ def test_a_dead_attachment_point_is_told_as_silent_by_every_tier(site: Site, ahe
     assert site.report(version=version, limits=limits, links={"1": 1000}, port=ahead).status == 200
     site.postgres.ask(LATER, site.facts["ap_hosts"][0])
     for port in (site.port, ahead):
-        headers = {"Authorization": f"Token {site.facts['token']}"}
-        found = site.request("GET", f"/api/v1/links/{site.facts['links'][0]}/", headers=headers, port=port)
+        found = site.api("GET", f"/api/v1/links/{site.facts['links'][0]}/", port=port)
         assert (port == ahead, found.json["status"]["state"]) == (port == ahead, "no_report")
 
 
 def limit_for_ten_minutes(site: Site, port: int, begins_at: datetime) -> Answer:
     sent = {"kind": "constant", "limits": 500, "begins_at": begins_at.isoformat(),
             "ends_at": (begins_at + timedelta(minutes=10)).isoformat()}  # fmt: skip
-    headers = {"Authorization": f"Token {site.facts['token']}", "Content-Type": "application/json"}
-    path = f"/api/v1/links/{site.facts['links'][0]}/timed-limits/"
-    return site.request("POST", path, body=json.dumps(sent).encode(), headers=headers, port=port)
+    return site.api("POST", f"/api/v1/links/{site.facts['links'][0]}/timed-limits/", sent, port=port)
 
 
 def test_overlapping_temporary_limits_are_refused_by_every_tier(site: Site, ahead: int) -> None:

@@ -14,14 +14,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from lab.nginx import free_port
 from tests.faults.service.nginx import Nginx
 from tests.faults.service.servers import DEADLINE_S, wait_for
 from tests.faults.service.site import Answer, InBackground, Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 
 class Traffic:

@@ -6,13 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from lab import failover
 from tests.faults.service.servers import Redis, wait_for
 from tests.faults.service.site import Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 SAVERS = 8
 BACK_WITHIN_S = 30

@@ -11,8 +11,6 @@ import pytest
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Answer, InBackground, Site
 
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
-
 
 def is_told_to_come_back(answer: Answer) -> bool:
     return answer.status == 503 and 1 <= int(answer.headers["Retry-After"]) <= 10

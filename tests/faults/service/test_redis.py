@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.faults.service.servers import wait_for
-from tests.faults.service.site import Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
+from tests.faults.service.site import MAIL, Site
 
 QUICK_S = 10.0  # what nobody takes for a service that hangs; measured is a fiftieth of it
 
@@ -61,11 +57,7 @@ def test_tasks_that_redis_forgot_are_found_in_the_database(site: Site) -> None:
     site.kill("worker")
     site.kill("beat")
     assert site.save_default(250).status == 302
-    site.postgres.ask(
-        "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before,"
-        " last_error, purpose, network)"
-        " VALUES ('forgotten', '', 'owner@example.org', 'Enforced', 'It is.', now(), 0, now(), '', '', '')"
-    )
+    site.postgres.ask(MAIL, "forgotten", "Enforced")
     assert site.redis.command("flushall") == "OK"
     site.start()
     wait_for(

@@ -8,12 +8,8 @@ import tarfile
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Answer, Site
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 
 def in_order(version: str, limits: int) -> tuple[int, int, int]:

@@ -8,15 +8,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from lab.nginx import free_port
 from lab.service import CoordinationService
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Answer, Site
 from tests.faults.service.test_restore import in_order, manifest_in
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")

@@ -7,21 +7,12 @@ import signal
 import subprocess
 import time
 
-import pytest
 import yaml
 
 from lab.service import REPOSITORY, CoordinationService
 from scionlab.platform import beat
 from tests.faults.service.servers import DEADLINE_S, wait_for
-from tests.faults.service.site import InBackground, Site, free_port
-
-pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
-
-MAIL = (
-    "INSERT INTO accounts_mail (key, kind, recipient, subject, body, created_at, attempts, not_before,"
-    " last_error, purpose, network)"
-    " VALUES (%s, '', 'owner@example.org', %s, 'It is.', now(), 0, now(), '', '', '') RETURNING id"
-)
+from tests.faults.service.site import MAIL, InBackground, Site, free_port
 
 
 def limits_versions(site: Site) -> list[int]:
