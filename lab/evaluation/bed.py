@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bandwidth_config import Limits
+from lab.bench.engines import Engine
 from lab.evaluation.limiters import OWN, WRONG, Link, install_peer, wrong
-from lab.evaluation.ours import OurLimiter
 from measuring.iproute import run_command
 from measuring.netns import Lab
 from measuring.traffic import Address
@@ -99,9 +99,9 @@ class Bed:
         self.number = 1 + sum(short.startswith("ap") for short in lab.namespaces)
         self.ap, self.users = lab.namespace(f"ap{self.number}"), lab.namespace(f"u{self.number}")
         self._connect()
-        self.own: OurLimiter | None = None
+        self.own: Engine | None = None
         if limiter in OWN:
-            self.own = OurLimiter(self.ap)
+            self.own = Engine(self.ap)
             lab.at_close.callback(self.own.close)
 
     def _connect(self) -> None:
@@ -136,9 +136,12 @@ class Bed:
         """Limit these wires (by number, kbit/s) and nothing else, in place of what was limited before; returns when it
         is so. `extra` are further links (interface ids above those of the wires), `four_keys`: matched by address
         alone. Raises `LabError`, or `RuntimeError` with the reasons of our engine."""
-        links = self.links(limits, extra=extra)
+        self.enforce(self.links(limits, extra=extra), four_keys=four_keys)
+
+    def enforce(self, links: Iterable[Link], *, four_keys: bool = False) -> None:
+        """These links and no others; raises what `limit` raises."""
         if self.own is not None:
-            self.own.enforce(links, four_keys=four_keys)
+            self.own.enforce({one.interface_id: one.entry(four_keys=four_keys) for one in links})
         else:
             install_peer(self.limiter, self.ap, links)
 

@@ -53,8 +53,7 @@ def limit_tested(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True)
     for one in bed.links(limits):
         test = _test(test_port(one.interface_id)) if has_entry else ()
         links.append(replace(one, tests=test))
-    if bed.own is not None:
-        bed.own.enforce(links)
+    bed.enforce(links)
 
 
 def _test(port: int) -> tuple[LinkTest]:

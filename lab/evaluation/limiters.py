@@ -1,6 +1,6 @@
 """Who limits: the names of all limiters, a link as each of them needs it, and the commands of those that are not ours.
 
-`Bed` (lab.evaluation.bed) gives each limiter an attachment point of its own; ours is in `lab.evaluation.ours`.
+`Bed` (lab.evaluation.bed) gives each limiter an attachment point of its own; ours is `lab.bench.engines.Engine`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bandwidth_config import Limits
+from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY, Limits
 from contract.link_tests import LinkTest
+from lab.bench.engines import Entry
 from lab.bench.peers import thesis, wondershaper
 from measuring.netns import Namespace
 from measuring.traffic import Address
@@ -43,6 +44,24 @@ class Link:
     def ifb(self) -> str:
         """The IFB of a tool that needs one per device."""
         return self.dev.replace("eth", "ifb")
+
+    def entry(self, *, four_keys: bool) -> Entry:
+        """As the service would write it. With `four_keys` it is one of the thesis: matched by its address alone,
+        whatever the protocol."""
+        entry: Entry = {
+            "AS_ID": self.interface_id,
+            "IsUserAS": True,
+            "Bandwidth": self.limits.lowest_kbit,
+            "IP-Address": self.remote[0],
+        }
+        if not four_keys:
+            (local, local_port), (_, port) = self.local, self.remote
+            entry |= {"Port": port, "Local-IP": local, "Local-Port": local_port, "VPN": False}
+        if self.tests:
+            entry[TESTS_KEY] = [one.statement() for one in self.tests]
+        if not self.limits.is_symmetric:
+            entry |= {TO_USER_KEY: self.limits.to_user_kbit, FROM_USER_KEY: self.limits.from_user_kbit}
+        return entry
 
 
 def wrong(link: Link) -> Link:

@@ -15,10 +15,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from contract.link_info import LinkInfo
 from lab.bench import rtnl
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.engines import Cycle, Engine
+from lab.bench.engines import Cycle, Engine, Entry
 from lab.bench.peers import tree
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, at_most, figure
@@ -71,7 +70,7 @@ def _measure(size: int, outcome: Outcome) -> None:
 class _Round:
     """A host for each variant, gone before the next one is made."""
 
-    def __init__(self, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
+    def __init__(self, links: Mapping[int, Entry], outcome: Outcome) -> None:
         self._links, self._outcome = links, outcome
         self._size = len(links)
         number = (self._size + 1) // 2
@@ -141,7 +140,7 @@ class _Round:
             host = _host_with_ifbs(lab)
             self._add(_batch(host, tree.tree_lines(self._links)), INSTALL, BATCH)
             for links in self._changed:
-                lines = list(tree.link_lines(links[self._number], "change"))
+                lines = list(tree.link_lines(self._number, links[self._number], "change"))
                 self._add(_batch(host, lines), CHANGE, BATCH)
             self._check(host)
             tear_down(host, *DEVICES)

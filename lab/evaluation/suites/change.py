@@ -124,7 +124,7 @@ def _change(bed: Bed, kbit: int) -> int:
     links = _links(bed, kbit)
     began_ns = time.monotonic_ns()
     if bed.own is not None:
-        bed.own.enforce(links)
+        bed.enforce(links)
         return began_ns
     known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
     for command in thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb):
