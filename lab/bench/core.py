@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 Label = str | int
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "lab" / "bench" / "results"
 
 
 # --- samples ----------------------------------------------------------------------------------------------------
@@ -41,11 +42,6 @@ class Series:
         """The middle sample; the mean of both middle ones of an even number. Raises `ValueError` without samples."""
         return median(self.samples)
 
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Half of the samples lie between these two."""
-        return quartiles(self.samples)
-
     def has(self, labels: Mapping[str, Label]) -> bool:
         return all(self.labels.get(name) == value for name, value in labels.items())
 
@@ -55,16 +51,6 @@ def median(samples: Sequence[float]) -> float:
     if not samples:
         raise ValueError("no samples")
     return statistics.median(samples)
-
-
-def quartiles(samples: Sequence[float]) -> tuple[float, float]:
-    """First and third quartile; of one sample that sample twice."""
-    if not samples:
-        raise ValueError("no samples")
-    if len(samples) == 1:
-        return samples[0], samples[0]
-    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-    return first, third
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -108,16 +94,6 @@ class Outcome:
     def values(self, label: str, **labels: Label) -> list[Label]:
         """The different values of one label, in order of appearance."""
         return list(dict.fromkeys(one.labels[label] for one in self.find(**labels) if label in one.labels))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "suite": self.suite,
-            "series": [
-                {**vars(one), "median": one.median, "quartiles": list(one.spread)} for one in self.series if one.samples
-            ],
-            "notes": self.notes,
-            "failures": self.failures,
-        }
 
 
 def interleave(variants: Sequence[T], rounds: int, seed: int = 1) -> Iterator[T]:
