@@ -127,9 +127,8 @@ class FaultWorld:
         return self.programs.problems()
 
     def planned_writes(self) -> int:
-        """What a further pass would write: `plan`, which touches nothing."""
-        found = json.loads(self.programs.run("limiter", "plan", "--json", check=False))
-        return len(found["operations"])
+        """What a further pass would write."""
+        return self.programs.planned_writes()
 
     def until(self, condition: Callable[[], object], deadline_s: float) -> float:
         """Look every few milliseconds; returns the moment (monotonic) at which it held. Raises `LabError`."""

@@ -83,8 +83,7 @@ def test_a_fault_is_repaired_or_reported(hosts: Hosts, name: str) -> None:
     fault, is_whole = FAULTS[name], False
     try:
         world = hosts.world()
-        report = measure(world, fault, name)
-        for who, one in report.stretches.items():
+        for who, one in measure(world, fault).items():
             assert one.unlimited_ms < REPAIRED_MS or fault.leaves_unlimited, who
             assert one.silent_ms < REPAIRED_MS or fault.leaves_silent, who
             assert one.limited_at_end or fault.leaves_unlimited, who
