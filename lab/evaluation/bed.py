@@ -73,19 +73,20 @@ class Wire:
         return (f"{net}.1", FIRST_LOCAL_PORT + self.number), (f"{net}.2", FIRST_REMOTE_PORT + self.number)
 
     @property
+    def other_user(self) -> str:
+        """A second address behind the wire, which stands for another host; see `Bed.add_other_user`."""
+        return f"10.{self.bed}.{self.number}.3"
+
+    @property
     def ends6(self) -> tuple[Address, Address]:
         """The same over IPv6."""
         net = f"fd00:{self.bed}:{self.number}:"
         return (f"{net}:1", FIRST_LOCAL_PORT + self.number), (f"{net}:2", FIRST_REMOTE_PORT + self.number)
 
-    def link(self, limits: int | Limits, *, ipv6: bool = False) -> Link:
+    def link(self, kbit: int, *, ipv6: bool = False) -> Link:
+        """With this limit in both directions."""
         local, remote = self.ends6 if ipv6 else self.ends
-        return Link(self.number, self.dev, local, remote, limits_of(limits))
-
-
-def limits_of(limits: int | Limits) -> Limits:
-    """One number counts in both directions."""
-    return limits if isinstance(limits, Limits) else Limits.both(limits)
+        return Link(self.number, self.dev, local, remote, Limits.both(kbit))
 
 
 class Bed:
@@ -126,9 +127,13 @@ class Bed:
     def wires(self) -> list[Wire]:
         return [self.wire(number) for number in range(1, self.wire_count + 1)]
 
+    def add_other_user(self, number: int) -> None:
+        """Behind the wire of this number."""
+        self.users.ip("addr", "add", f"{self.wire(number).other_user}/24", "dev", self.wire(number).dev)
+
     def limit(
         self,
-        limits: Mapping[int, int | Limits],
+        limits: Mapping[int, int],
         *,
         four_keys: bool = False,
         extra: Iterable[Link] = (),
@@ -145,13 +150,13 @@ class Bed:
         else:
             install_peer(self.limiter, self.ap, links)
 
-    def links(self, limits: Mapping[int, int | Limits], *, extra: Iterable[Link] = ()) -> list[Link]:
+    def links(self, limits: Mapping[int, int], *, extra: Iterable[Link] = ()) -> list[Link]:
         """What `limit` hands to the limiter."""
         found = [*(self.wire(number).link(limit) for number, limit in limits.items()), *extra]
         return [wrong(one) for one in found] if self.limiter == WRONG else found
 
 
-def limit_all(beds: Iterable[Bed], limits: Mapping[int, int | Limits], *, four_keys: bool = False) -> None:
+def limit_all(beds: Iterable[Bed], limits: Mapping[int, int], *, four_keys: bool = False) -> None:
     """The same limits in every bed, all at work at once. Raises what `Bed.limit` raises."""
     listed = list(beds)
     with ThreadPoolExecutor(max_workers=max(1, len(listed))) as pool:

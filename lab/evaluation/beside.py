@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, median, percentile
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import EvaluationScale, labels_of
@@ -86,7 +85,6 @@ def _second(bed: Bed, number: int, case: Case) -> Link:
         interface_id=SECOND_LINK + number,
         local=(here, here_port + SECOND_PORT),
         remote=(there, there_port + SECOND_PORT),
-        limits=Limits.both(case.second_kbit),
     )
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from contract.link_tests import FIRST_TEST_PORT, UDP, LinkTest
 from lab.bench.core import Label
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import FROM_USER, TO_USER
+from lab.evaluation.core import FROM_USER, TO_USER, labels_of
 from lab.evaluation.limiters import OURS
 from measuring.iproute import LabError
 from measuring.netns import Namespace
@@ -44,7 +44,7 @@ def test_port(wire: int) -> int:
 
 def labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
     """Of what our limiter did."""
-    return {"experiment": experiment, "limiter": OURS, "direction": way, "kbit": kbit}
+    return labels_of(experiment, OURS, way, kbit=kbit)
 
 
 def limit_tested(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 from lab.bench.core import Label, Outcome
 from lab.evaluation.bed import Bed, BedLab, Wire
 from lab.evaluation.bonding import has_mptcp, joined_by_mptcp, sprayed
-from lab.evaluation.core import TO_USER
+from lab.evaluation.core import TO_USER, labels_of
 from lab.evaluation.download import Fetching, WebServer
 from lab.evaluation.limiters import OURS
 from measuring.framing import tcp_goodput_bound
@@ -93,7 +93,7 @@ Finish = Callable[[], Result]
 
 def labels(row: str, who: str) -> dict[str, Label]:
     """What every series of the suite has."""
-    return {"experiment": row, "limiter": OURS, "direction": TO_USER, "who": who}
+    return labels_of(row, OURS, TO_USER, who=who)
 
 
 def bound_kb(limits_kbit: Iterable[int]) -> float:

@@ -9,14 +9,13 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import EvaluationScale
+from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.taps import Tapping
-from lab.evaluation.together import Pair, disturbable, disturbed_s, receivers
+from lab.evaluation.together import Pair, disturbable, disturbed_s, plan, receivers
 from measuring.framing import goodput_bound
 from measuring.judge import goodput_samples, highest_level, zero_samples
-from measuring.netns import Namespace
-from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
+from measuring.traffic import Results, TrafficRun, data, ends
 
 LIMIT_KBIT = 500
 OVERLOAD = 4
@@ -106,11 +105,7 @@ class _Run:
 
         Raises `LabError`, or `ValueError` when a tap missed packets.
         """
-        wanted: dict[Namespace, list[Endpoint]] = {}
-        for name, bed in self.beds.items():
-            pairs = [_pair(bed, one) for one in self.plans[name]]
-            wanted[bed.ap], wanted[bed.users] = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        run = TrafficRun(wanted, seconds=seconds)
+        run = TrafficRun(plan(self.beds, self._pairs), seconds=seconds)
         taps = [
             (name, slot, Tapping(self.beds[name], self.beds[name].wire(slot.wire), seconds + 1))
             for name, slot in self._tapped()
@@ -124,6 +119,9 @@ class _Run:
                 worst = highest_level(*seen, slot.kbit)
                 outcome.add(worst, "bytes", what="excess", **_labels(slot, name, direction))
         return disturbed_s(results)
+
+    def _pairs(self, bed: Bed) -> list[Pair]:
+        return [_pair(bed, one) for one in self.plans[bed.limiter]]
 
     def _tapped(self) -> Iterator[tuple[str, Slot]]:
         for name in self.beds:
@@ -151,10 +149,4 @@ def _pair(bed: Bed, slot: Slot) -> Pair:
 
 
 def _labels(slot: Slot, limiter: str, direction: str) -> dict[str, Label]:
-    return {
-        "experiment": slot.experiment,
-        "limiter": limiter,
-        "direction": direction,
-        "payload": slot.payload_bytes,
-        "kbit": slot.kbit,
-    }
+    return labels_of(slot.experiment, limiter, direction, payload=slot.payload_bytes, kbit=slot.kbit)

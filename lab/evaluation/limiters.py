@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY, Limits
@@ -77,28 +77,38 @@ def install_peer(limiter: str, ap: Namespace, links: Iterable[Link]) -> None:
     of_devices: dict[str, list[Link]] = {}
     for link in links:
         of_devices.setdefault(link.dev, []).append(link)
-    for dev, behind in of_devices.items():
+    for behind in of_devices.values():
         if limiter == THESIS:
-            _install_thesis(ap, dev, behind)
+            _install_thesis(ap, behind)
         elif limiter == WONDERSHAPER:
-            _install_wondershaper(ap, dev, behind[0])
+            _install_wondershaper(ap, behind[0])
         else:
             raise ValueError(f"{limiter!r} is none of {THESIS!r}, {WONDERSHAPER!r}, {NO_LIMIT!r}")
 
 
-def _install_thesis(ap: Namespace, dev: str, links: Iterable[Link]) -> None:
-    """As in Listing 5.2: remove everything, whatever that says, then build; each command a process of its own."""
+def thesis_commands(links: Sequence[Link]) -> list[thesis.Command]:
+    """Of Listing 5.2, for links behind one device."""
     known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
-    ifb = dev.replace("eth", "ifb")
-    removing = len(thesis.remove_commands(dev, ifb))
-    lines = [shlex.join(command) for command in thesis.enforce_commands(dev, known, ifb=ifb)]
+    return thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb)
+
+
+def rebuild_thesis(ap: Namespace, links: Sequence[Link]) -> None:
+    """Run them as the original does: nobody looks, also not when tc refuses a rate of 0."""
+    for command in thesis_commands(links):
+        ap.run(*command, check=False)
+
+
+def _install_thesis(ap: Namespace, links: Sequence[Link]) -> None:
+    """Remove everything, whatever that says, then build; each command a process of its own."""
+    removing = len(thesis.remove_commands("", ""))
+    lines = [shlex.join(command) for command in thesis_commands(links)]
     script = ["set +e", *lines[:removing], "set -e", *lines[removing:]]
     ap.run("sh", "-c", "\n".join(script))
 
 
-def _install_wondershaper(ap: Namespace, dev: str, link: Link) -> None:
+def _install_wondershaper(ap: Namespace, link: Link) -> None:
     """It limits an interface, so the first link behind it says how much."""
-    ifb = link.ifb
+    dev, ifb = link.dev, link.ifb
     ap.run("tc", "-force", "-batch", "-", stdin="\n".join(wondershaper.clear_lines(dev, ifb)) + "\n", check=False)
     ap.ip("link", "add", ifb, "type", "ifb", check=False)
     ap.ip("link", "set", ifb, "up")

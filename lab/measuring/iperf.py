@@ -10,32 +10,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from measuring.traffic import Address
 
-PAYLOAD_BYTES = 1472
 _START_TRIES = 50
 # iperf3 counts when it gets around to reading: kept waiting by other programs, it puts bytes into the wrong second.
 _AHEAD = ("nice", "-n", "-20")
-
-
-@dataclass(frozen=True)
-class IperfResult:
-    """What the receiver reported: payload per whole second after the warm-up, kbit/s; complete datagrams for UDP."""
-
-    samples_kbit: list[float]
-
-    @property
-    def goodput_kbit(self) -> float:
-        """Their mean."""
-        return statistics.fmean(self.samples_kbit)
 
 
 def available() -> str | None:
@@ -50,12 +35,13 @@ def measure_udp(
     remote: Address,
     *,
     offered_kbit: int,
-    seconds: int = 3,
-    reverse: bool = False,
-    payload_bytes: int = PAYLOAD_BYTES,
-    warm_up_s: int = 1,
-) -> IperfResult:
-    """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up. Raises `LabError`.
+    seconds: int,
+    reverse: bool,
+    payload_bytes: int,
+    warm_up_s: int,
+) -> list[float]:
+    """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up; what the receiver
+    reported: payload of complete datagrams per whole second after the warm-up, kbit/s. Raises `LabError`.
 
     To the server, or from it with `reverse`. The warm-up is left out (`-O`), and so is what comes after the last whole
     interval.
@@ -81,7 +67,7 @@ def measure_udp(
     samples = [rate / 1000 for rate in _interval_rates(document)]
     if not samples:
         raise LabError(f"iperf3 reports no whole second of {seconds} s")
-    return IperfResult(samples)
+    return samples
 
 
 def _interval_rates(document: dict[str, Any]) -> list[float]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.peers import thesis
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import Claim, EvaluationScale, labels_of
-from lab.evaluation.limiters import OURS, THESIS, Link
+from lab.evaluation.limiters import OURS, THESIS, Link, rebuild_thesis
 from lab.evaluation.together import (
     Pair,
     beds,
@@ -77,7 +77,7 @@ def _measure_pairs(seconds: float, outcome: Outcome) -> float:
     """The pair behind one address on the first wire, that of one AS on the second."""
     with beds(LIMITERS, len(PAIRS)) as found:
         for limiter, bed in found.items():
-            bed.users.ip("addr", "add", f"{_second_address(bed)}/24", "dev", bed.wire(2).dev)
+            bed.add_other_user(2)
             if limiter == THESIS:
                 _build_thesis(bed)
             else:
@@ -90,15 +90,11 @@ def _measure_pairs(seconds: float, outcome: Outcome) -> float:
         return disturbed_s(results)
 
 
-def _second_address(bed: Bed) -> str:
-    return bed.wire(2).ends[1][0].removesuffix(".2") + ".3"
-
-
 def _pair_links(bed: Bed) -> dict[str, list[Link]]:
     found = {}
     for wire, (experiment, (low, high)) in zip(bed.wires(), PAIRS.items(), strict=True):
         (here, local_port), (there, port) = wire.ends
-        other = there if experiment == ONE_ADDRESS else _second_address(bed)
+        other = there if experiment == ONE_ADDRESS else wire.other_user
         found[experiment] = [
             Link(wire.number, wire.dev, (here, local_port), (there, port), Limits.both(low)),
             Link(10 + wire.number, wire.dev, (here, local_port + 10), (other, port + 10), Limits.both(high)),
@@ -109,14 +105,8 @@ def _pair_links(bed: Bed) -> dict[str, list[Link]]:
 def _build_thesis(bed: Bed) -> None:
     """Its class is the number of the AS, so that the second link of one AS finds its class taken; nobody looks."""
     for experiment, links in _pair_links(bed).items():
-        known = [
-            thesis.ThesisLink(
-                AS_NUMBER if experiment == ONE_AS else one.interface_id, one.remote[0], one.limits.lowest_kbit
-            )
-            for one in links
-        ]
-        for command in thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb):
-            bed.ap.run(*command, check=False)
+        numbered = [replace(one, interface_id=AS_NUMBER) for one in links] if experiment == ONE_AS else links
+        rebuild_thesis(bed.ap, numbered)
 
 
 def _pair_ends(bed: Bed) -> Sequence[Pair]:
