@@ -216,6 +216,12 @@ def machine() -> dict[str, str]:
     }
 
 
+def cpu_s_of(pid: int) -> float:
+    """Processor time of a process so far, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -227,19 +227,10 @@ def change() -> None:
         print(time.monotonic(), flush=True)
 
 
-def main(argv: list[str]) -> None:
-    django.setup()
-    if argv[0] == "fill":
-        fill(int(argv[1]), int(argv[2]))
-    elif argv[0] == "people":
-        people(*(int(one) for one in argv[1:]))
-    elif argv[0] == "turn":
-        turn(argv[1])
-    elif argv[0] == "exceptions":
-        exceptions(int(argv[1]), int(argv[2]))
-    else:
-        change()
-
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "fill": fill, "people": people, "turn": turn, "exceptions": exceptions, "change": change
+}  # fmt: skip
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    django.setup()
+    PROGRAMS[sys.argv[1]](*(int(one) if one.isdecimal() else one for one in sys.argv[2:]))

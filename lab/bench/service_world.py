@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab import servers
-from lab.bench.core import REPOSITORY
+from lab.bench.core import REPOSITORY, cpu_s_of
 from lab.bench.poll_client import PollingHost
 
 START_DEADLINE_S = 60.0
@@ -42,20 +42,15 @@ class WebServer:
         self.worker_pid = int(children[0])
 
     def cpu_s(self) -> float:
-        """Processor time of the worker, in user and kernel mode."""
-        fields = Path(f"/proc/{self.worker_pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time of the worker."""
+        return cpu_s_of(self.worker_pid)
 
     def resident_bytes(self) -> int:
-        return resident_bytes_of(self.worker_pid)
-
-
-def resident_bytes_of(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
-    if found is None:
-        raise LookupError(f"process {pid} has no VmRSS")
-    return int(found[1]) * 1024
+        status = Path(f"/proc/{self.worker_pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
+        if found is None:
+            raise LookupError(f"process {self.worker_pid} has no VmRSS")
+        return int(found[1]) * 1024
 
 
 class Site:

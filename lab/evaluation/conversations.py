@@ -105,12 +105,16 @@ def _start(host: Namespace, module: str, order: Mapping[str, object]) -> subproc
 def _until_listening(host: Namespace, ports: set[int]) -> None:
     until = time.monotonic() + _LISTENS_WITHIN_S
     while True:
-        lines = host.run("ss", "-Huln").splitlines()
-        if ports <= {int(line.split()[3].rpartition(":")[2]) for line in lines}:
+        if ports <= udp_ports(host):
             return
         if time.monotonic() > until:
             raise LabError(f"the attachment point's ends do not listen within {_LISTENS_WITHIN_S:g} s")
         time.sleep(0.05)
+
+
+def udp_ports(host: Namespace) -> set[int]:
+    """On which anybody listens."""
+    return {int(line.split()[3].rpartition(":")[2]) for line in host.run("ss", "-Huln").splitlines()}
 
 
 def _report(process: subprocess.Popen[str], within_s: float) -> Report:

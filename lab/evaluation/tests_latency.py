@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
@@ -25,13 +24,14 @@ from contract.link_tests import FIRST_TEST_PORT, TEST_LANES
 from lab.bench.core import Outcome, median
 from lab.bench.report import NOTHING
 from lab.demo.agent import DemoAgent
+from lab.demo.client import running_client
 from lab.demo.site import DemoSite
-from lab.demo.world import AP_IPV4, SITE_ADDRESS, SITE_URL, UserAs, World
+from lab.demo.world import AP_IPV4, SITE_URL, UserAs, World
 from lab.evaluation import together
+from lab.evaluation.conversations import udp_ports
 from lab.evaluation.core import Claim, labels_of
 from lab.evaluation.limiters import OURS
 from lab.evaluation.taps import start_tap
-from lab.forward import PortForward
 from lab.measuring import tap
 from lab.serve import is_healthy
 from lab.service import CoordinationService
@@ -78,22 +78,10 @@ class Stand:
 
         return dict(self.user.call(ask))
 
-    @contextmanager
-    def client(self) -> Iterator[subprocess.Popen[str]]:
+    def client(self) -> AbstractContextManager[subprocess.Popen[str]]:
         """`scionlab-bw test LINK quick` on the host of the AS."""
-        with self.user.call(lambda: PortForward(self.user, SITE_ADDRESS, 0)) as site:
-            url = f"http://127.0.0.1:{site.local_port}"
-            arguments = ["test", str(self.link_id), "quick", "--set", f"seconds={PHASE_S}", "--json"]
-            process = self.user.popen(
-                [sys.executable, "-m", "scionlab_bw", *arguments],
-                env=os.environ | {"SCIONLAB_BW_URL": url, "SCIONLAB_BW_TOKEN": self.token},
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
+        arguments = ("test", str(self.link_id), "quick", "--set", f"seconds={PHASE_S}", "--json")
+        return running_client(self.user, self.token, *arguments)
 
     def data_times_s(self, running: subprocess.Popen[str]) -> list[float]:
         """Of the monotonic clock: when data packets of a tap passed."""
@@ -105,9 +93,7 @@ class Stand:
 
     def left(self) -> int:
         """Sockets of the test ports, and entries of the kernel for them."""
-        lines = self.ap.run("ss", "-Huln").splitlines()
-        open_ports = {int(line.split()[3].rpartition(":")[2]) for line in lines}
-        return sum(len(ports & TEST_PORTS) for ports in (open_ports, self._keys()))
+        return sum(len(ports & TEST_PORTS) for ports in (udp_ports(self.ap), self._keys()))
 
     def _keys(self) -> set[int]:
         """The local ports that the kernel knows; they end the keys of the engine's map of links."""
