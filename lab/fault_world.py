@@ -21,7 +21,7 @@ from typing import Any
 
 from lab import witness
 from lab.processes import Processes
-from measuring.iproute import LabError
+from lab.running import ready
 from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, data
 
@@ -88,9 +88,7 @@ class FaultWorld:
             else ("10.10.1.2", "192.0.2.11", "10.10.1.1=192.0.2.1")
         )
         self.lab.tun(host.nic("tun0", f"{inner}/24"))
-        process = host.python("lab.tunnel", "--dev", "tun0", "--local", f"{outer}:1194", "--peer", f"{peer}:1194")
-        if process.stdout is None or process.stdout.readline().strip() != "ready":
-            raise LabError(f"the tunnel of {host.name} did not start")
+        ready(host, "lab.tunnel", "--dev", "tun0", "--local", f"{outer}:1194", "--peer", f"{peer}:1194")
 
     def renew_tunnel(self) -> None:
         """Delete the device of the attachment point and make it anew. Its process goes on: on a busy machine the start

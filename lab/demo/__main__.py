@@ -31,6 +31,7 @@ from lab.demo.without_root import show_without_root
 from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_ADDRESS, SITE_URL, USER_ASES, UserAs, World
 from lab.folders import TemporaryFolder, remove_abandoned
 from lab.forward import PortForward
+from lab.running import until
 from lab.serve import is_healthy
 from lab.service import CoordinationService, ServiceError
 from measuring.iproute import LabError, available, cleanup_stale
@@ -252,11 +253,7 @@ def _is_at(site: DemoSite, user_as: UserAs, stage: str) -> bool:
 
 def _wait_until(condition: Callable[[], bool], what: str) -> None:
     """Raises `LabError` with `what` was waited for."""
-    deadline = time.monotonic() + CONFIRMED_DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise LabError(f"{what} within {CONFIRMED_DEADLINE_S:g} s")
-        time.sleep(0.2)
+    until(condition, what, CONFIRMED_DEADLINE_S, pause_s=0.2)
 
 
 def _keep_open(world: World, service: CoordinationService) -> None:

@@ -20,7 +20,7 @@ from bandwidth_config import Limits
 from lab.bench.core import Outcome
 from lab.evaluation.bed import Bed, Wire
 from lab.evaluation.core import EvaluationScale
-from lab.evaluation.downloads import Fetch, bound_kb, labels, path_of, send_by_cubic, token_bucket, web_server
+from lab.evaluation.downloads import Fetch, bound_kb, labels, nginx, path_of, send_by_cubic, token_bucket
 from lab.evaluation.limiters import OURS, Link
 from lab.evaluation.together import add_all, beds
 
@@ -66,7 +66,7 @@ def measure(scale: EvaluationScale, outcome: Outcome) -> None:
             token_bucket(bed, bed.wire(number), LIMIT_KBIT, ACCESS_QUEUE_BYTES)
         _limit(bed, 1.0)
         send_by_cubic(bed)
-        with web_server(bed.ap, [size]) as folder:
+        with nginx(bed.ap, [size]) as folder:
             began = time.monotonic()
             running = {name: _start(bed, folder, name, size) for name in USERS}
             for at_s, share in ((when.from_s, KEPT), (when.until_s, 1.0)):

@@ -15,6 +15,7 @@ from lab.bench.core import Label
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import FROM_USER, TO_USER, labels_of
 from lab.evaluation.limiters import OURS
+from lab.running import given, until
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from station.plan import TCP, Phase, ap_bytes, ap_kbit, total_s
@@ -71,15 +72,15 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
     ap_ends = {}
     for wire, phases in plans.items():
         (local, _), (remote, _) = bed.wire(wire).ends
-        ap_ends[wire] = _start(
+        ap_ends[wire] = given(
             bed.ap,
-            "station.ap_end",
-            {
+            json.dumps({
                 "id": ids[wire], "key": keys[wire].hex(), "port": test_port(wire), "local_ip": local,
                 "remote_ip": remote, "ifindex": 0, "from_ms": now_ms, "until_ms": now_ms + (longest_s + START_S) * 1000,
                 "max_kbit": ap_kbit(phases), "max_bytes": ap_bytes(phases),
                 "tcp": any(one.kind == TCP for one in phases),
-            },
+            }),
+            "station.ap_end",
         )  # fmt: skip
     _until_listening(bed.ap, {test_port(wire) for wire in plans})
     user_ends = {}
@@ -88,28 +89,13 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
         key = keys[wire] if has_key else secrets.token_bytes(32)
         until_ms = time.time_ns() // 1_000_000 + longest_s * 1000
         order = UserOrder(ids[wire], key, local, test_port(wire), now_ms, until_ms, tuple(phases), remote)
-        user_ends[wire] = _start(bed.users, "lab.evaluation.user_end", asdict(order) | {"key": key.hex()})
+        user_ends[wire] = given(bed.users, json.dumps(asdict(order) | {"key": key.hex()}), "lab.evaluation.user_end")
     users = {wire: _report(process, longest_s + 15) for wire, process in user_ends.items()}
     return {wire: Ends(_report(process, longest_s + 15), users[wire]) for wire, process in ap_ends.items()}
 
 
-def _start(host: Namespace, module: str, order: Mapping[str, object]) -> subprocess.Popen[str]:
-    process = host.python(module, stdin=subprocess.PIPE)
-    assert process.stdin is not None  # noqa: S101  it was asked for
-    process.stdin.write(json.dumps(order))
-    process.stdin.close()
-    process.stdin = None  # `communicate` is not to flush it
-    return process
-
-
 def _until_listening(host: Namespace, ports: set[int]) -> None:
-    until = time.monotonic() + _LISTENS_WITHIN_S
-    while True:
-        if ports <= udp_ports(host):
-            return
-        if time.monotonic() > until:
-            raise LabError(f"the attachment point's ends do not listen within {_LISTENS_WITHIN_S:g} s")
-        time.sleep(0.05)
+    until(lambda: ports <= udp_ports(host), "the attachment point's ends do not listen", _LISTENS_WITHIN_S)
 
 
 def udp_ports(host: Namespace) -> set[int]:

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from measuring.iproute import LabError
+from lab.running import given, output_of, ready
 from measuring.netns import Namespace
 from measuring.worker import go_ahead_of_others, go_before_equals
 
@@ -129,19 +129,11 @@ def fetch(
 # --- from the harness ---------------------------------------------------------------------------------------------
 
 
-class WebServer:
-    """A web server on a host of the lab."""
-
-    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
-        """Raises `LabError` when it does not start."""
-        self.url = f"http://{address}:{port}{PATH}"
-        options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
-        options += ["--mptcp"] * is_mptcp
-        self._process = host.python("lab.evaluation.download", "serve", *options)
-        if self._process.stdout is None or self._process.stdout.readline().strip() != "ready":
-            host.lab.stop(self._process)
-            said = self._process.stderr.read().strip() if self._process.stderr is not None else ""
-            raise LabError(f"the web server of {host.name} did not start: {said}")
+def web_server(host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> str:
+    """Starts one on a host of the lab; its URL. Raises `LabError`."""
+    options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
+    ready(host, __name__, "serve", *options, *["--mptcp"] * is_mptcp)
+    return f"http://{address}:{port}{PATH}"
 
 
 class Fetching:
@@ -153,18 +145,12 @@ class Fetching:
         """`seconds`: how long each may take; what has come by then counts."""
         self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
         options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]
-        self._process = host.python("lab.evaluation.download", "fetch", *options, stdin=-1)
-        if self._process.stdin is not None:
-            self._process.stdin.write(json.dumps(downloads))
-            self._process.stdin.close()
-            self._process.stdin = None
+        self._process = given(host, json.dumps(downloads), __name__, "fetch", *options)
 
     def finish(self) -> Mapping[str, list[list[float]]]:
         """See `fetch`. Raises `LabError` when a download failed or did not end in time."""
-        out, err = self._process.communicate(timeout=self._seconds + 20)
-        if self._process.returncode != 0:
-            raise LabError(f"the downloads of {self._host.name} ended with {self._process.returncode}: {err[-300:]}")
-        found: dict[str, list[list[float]]] = json.loads(out)
+        said = output_of(self._process, f"a program that downloads on {self._host.name}", self._seconds + 20)
+        found: dict[str, list[list[float]]] = json.loads(said)
         return found
 
 
@@ -179,15 +165,15 @@ def main(argv: Sequence[str]) -> int:
     client = commands.add_parser("fetch")
     client.add_argument("--seconds", type=int, required=True)
     client.add_argument("--mptcp", action="store_true")
-    given = parser.parse_args(argv)
-    if given.command == "serve":
+    options = parser.parse_args(argv)
+    if options.command == "serve":
         go_before_equals()
-        serve(given.address, given.port, given.bytes, is_mptcp=given.mptcp)
+        serve(options.address, options.port, options.bytes, is_mptcp=options.mptcp)
         return 0
     go_ahead_of_others()  # the moment of the last byte is this program's own
     downloads = [(url, times) for url, times in json.load(sys.stdin)]
-    signal.alarm((given.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
-    print(json.dumps(fetch(downloads, within_s=given.seconds, is_mptcp=given.mptcp)))
+    signal.alarm((options.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
+    print(json.dumps(fetch(downloads, within_s=options.seconds, is_mptcp=options.mptcp)))
     return 0
 
 

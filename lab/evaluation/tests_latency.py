@@ -31,8 +31,8 @@ from lab.evaluation import together
 from lab.evaluation.conversations import udp_ports
 from lab.evaluation.core import Claim, labels_of
 from lab.evaluation.limiters import OURS
-from lab.evaluation.taps import start_tap
-from lab.measuring import tap
+from lab.evaluation.taps import seen_by, start_tap
+from lab.running import until
 from lab.serve import is_healthy
 from lab.service import CoordinationService
 from measuring.iproute import LabError, cleanup_stale
@@ -85,10 +85,7 @@ class Stand:
 
     def data_times_s(self, running: subprocess.Popen[str]) -> list[float]:
         """Of the monotonic clock: when data packets of a tap passed."""
-        said, complaints = running.communicate(timeout=RUN_S + 30)
-        if running.returncode != 0:
-            raise LabError(f"a tap ended with {running.returncode}: {complaints.strip()[-300:]}")
-        times, sizes = tap.unpack(said)
+        times, sizes = seen_by(running, RUN_S)
         return [at / NS for at, size in zip(times, sizes, strict=True) if size >= DATA_BYTES]
 
     def left(self) -> int:
@@ -127,11 +124,7 @@ def stand() -> Iterator[Stand]:
         stack.callback(agent.close)
         agent.start()
         site.create_user_as(ANNA, host.attachment_point_id)
-        deadline = time.monotonic() + READY_S
-        while site.status(ANNA)["stage"] != "enforced":
-            if time.monotonic() > deadline:
-                raise LabError(f"the limit was not enforced within {READY_S:g} s")
-            time.sleep(0.2)
+        until(lambda: site.status(ANNA)["stage"] == "enforced", "the limit was not enforced", READY_S, pause_s=0.2)
         user = world.users[ANNA.host_name]
         yield Stand(site, service, agent, world.ap, user, site.token(ANNA.owner), int(site.link(ANNA)["id"]))
 
@@ -178,11 +171,8 @@ def _to_the_verdict(stand: Stand) -> dict[str, float]:
 
 def _begun(stand: Stand, before: int) -> dict[str, Any]:
     """The test that the client reserved, `KILLED_AFTER_S` after its beginning."""
-    deadline = time.monotonic() + READY_S
-    while (test := stand.newest_test())["id"] == before:
-        if time.monotonic() > deadline:
-            raise LabError("the client reserved no test")
-        time.sleep(0.1)
+    until(lambda: stand.newest_test()["id"] != before, "the client reserved no test", READY_S, pause_s=0.1)
+    test = stand.newest_test()
     time.sleep(max(0.0, datetime.fromisoformat(test["begins_at"]).timestamp() + KILLED_AFTER_S - time.time()))
     return test
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from typing import Any
 
+from lab.running import until
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from measuring.traffic import Address
 
-_START_TRIES = 50
+_START_S = 10.0
 # iperf3 counts when it gets around to reading: kept waiting by other programs, it puts bytes into the wrong second.
 _AHEAD = ("nice", "-n", "-20")
 
@@ -79,9 +79,9 @@ def _interval_rates(document: dict[str, Any]) -> list[float]:
 def _wait_for_listener(host: Namespace, port: int) -> None:
     """Until the server listens; the first line of /proc/net/tcp{,6} with this port in state LISTEN (0A)."""
     wanted = f":{port:04X} "
-    for _ in range(_START_TRIES):
+
+    def listens() -> bool:
         table = host.run("cat", "/proc/net/tcp", "/proc/net/tcp6")
-        if any(wanted in line and " 0A " in line for line in table.splitlines()):
-            return
-        time.sleep(0.02)
-    raise LabError(f"iperf3 does not listen on port {port}")
+        return any(wanted in line and " 0A " in line for line in table.splitlines())
+
+    until(listens, f"iperf3 does not listen on port {port}", _START_S, pause_s=0.02)

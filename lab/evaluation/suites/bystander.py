@@ -25,7 +25,6 @@ LIMITERS = (OURS, THESIS, NO_LIMIT)
 SAME, OTHER = "the link's own address", "another host"
 TARGETS = (SAME, OTHER)
 BULK_PORT = 4_100  # no link's
-KINDS = ("udp", "tcp")
 INTRO = f"""
 One link has a limit of {LIMIT_KBIT} kbit/s and is offered {OFFERED_KBIT // 1000} Mbit/s in both directions. Meanwhile
 the attachment point asks the link's own user on another port, and another host behind the same interface: 64 bytes
