@@ -96,12 +96,12 @@ class Outcome:
         return list(dict.fromkeys(one.labels[label] for one in self.find(**labels) if label in one.labels))
 
 
-def interleave(variants: Sequence[T], rounds: int, seed: int = 1) -> Iterator[T]:
+def interleave(variants: Sequence[T], rounds: int) -> Iterator[T]:
     """Every variant once per round, each round in another order: a disturbance, or a neighbour's warm cache, meets all.
 
-    The same seed gives the same order.
+    The order is the same at each call.
     """
-    order = random.Random(seed)
+    order = random.Random(1)
     for _ in range(rounds):
         turn = list(variants)
         order.shuffle(turn)
@@ -136,20 +136,13 @@ class Progress:
     The rest is scaled by how wrong the expectations were so far. Not on a terminal: one line per step.
     """
 
-    def __init__(
-        self,
-        steps: Iterable[Step],
-        out: TextIO,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        program: str = "bench",
-    ) -> None:
+    def __init__(self, steps: Iterable[Step], out: TextIO, program: str) -> None:
         self._program = program
         self._left = [step.expected_s for step in steps]
         self._total = len(self._left)
-        self._out, self._clock = out, clock
+        self._out = out
         self._spent = self._expected = 0.0
-        self._began = clock()
+        self._began = time.monotonic()
 
     def left_s(self) -> float:
         """Expected time until the end, from what was expected and what it took."""
@@ -162,10 +155,10 @@ class Progress:
         line = f"{self._program}: {number}/{self._total} {suite}: {label} ({left})"
         self._out.write(f"\r\033[K{line[:118]}" if self._out.isatty() else f"{line}\n")
         self._out.flush()
-        self._began = self._clock()
+        self._began = time.monotonic()
 
     def done(self) -> None:
-        self._spent += self._clock() - self._began
+        self._spent += time.monotonic() - self._began
         self._expected += self._left.pop(0)
         if not self._left and self._out.isatty():
             self._out.write("\r\033[K")
@@ -173,7 +166,7 @@ class Progress:
 
 def run_steps(todo: Sequence[tuple[str, Step]], suites: Iterable[str], program: str) -> list[Outcome]:
     """An outcome of each suite after all steps, `(suite, step)`; what fails is noted there and stops nothing."""
-    progress = Progress([step for _, step in todo], sys.stderr, program=program)
+    progress = Progress([step for _, step in todo], sys.stderr, program)
     outcomes = {suite: Outcome(suite) for suite in suites}
     for suite, step in todo:
         progress.begin(suite, step.label)

@@ -67,11 +67,6 @@ class DemoAgent:
         self.programs.check()
 
     @property
-    def state(self) -> Path:
-        """Where the agent stores configurations and what was counted."""
-        return self.programs.path_of("state_dir")
-
-    @property
     def credentials(self) -> Path:
         """What the enrolment wrote."""
         return self._folder / "credentials.json"

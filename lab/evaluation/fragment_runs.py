@@ -12,7 +12,7 @@ from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.taps import Tapping
-from lab.evaluation.together import Pair, disturbable, disturbed_s, plan, receivers
+from lab.evaluation.together import Pair, add_all, disturbable, disturbed_s, plan, receivers
 from measuring.framing import goodput_bound
 from measuring.judge import goodput_samples, highest_level, zero_samples
 from measuring.traffic import Results, TrafficRun, data, ends
@@ -135,8 +135,7 @@ class _Run:
             end = results.at(receiver, bed.wire(slot.wire).name)
             labels = _labels(slot, name, direction)
             samples = goodput_samples(end.data, start_ns=results.start_ns, stop_ns=results.stop_ns)
-            for one in samples:
-                outcome.add(one, "kbit/s", what="sample", repetition=self.number, **labels)
+            add_all(outcome, samples, "kbit/s", what="sample", repetition=self.number, **labels)
             share = sum(samples) / len(samples) / slot.bound_kbit
             outcome.add(share, "of what headers leave", what="share", **labels)
             outcome.add(zero_samples(samples), "samples", what="zeros", **labels)

@@ -14,7 +14,7 @@ from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import WARM_UP_S, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
-from lab.evaluation.together import Pair, beds, receivers, run
+from lab.evaluation.together import Pair, add_all, beds, receivers, run
 from measuring.framing import frame_count, goodput_bound, offered_on_wire
 from measuring.judge import NS, ahead_bytes, bucket_bytes, goodput_samples, zero_samples
 from measuring.netns import Namespace
@@ -139,7 +139,6 @@ def _note(outcome: Outcome, experiment: str, bed: Bed, cells: Sequence[Cell], re
                 experiment, bed.limiter, direction, payload=cell.payload_bytes, offered=cell.offered_kbit
             )
             samples = _samples(results, receiver, wire.name)
-            for one in samples:
-                outcome.add(one, "kbit/s", **labels, what="sample", repetition=number)
+            add_all(outcome, samples, "kbit/s", **labels, what="sample", repetition=number)
             outcome.add(sum(samples) / len(samples), "kbit/s", **labels, what="average")
             outcome.add(zero_samples(samples), "samples", **labels, what="zeros")

@@ -212,11 +212,11 @@ def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outco
 
 
 def verdicts(outcome: Outcome) -> Iterator[Verdict]:
-    none, own, of_all = (outcome.median(what=EXCEPTIONS, judged=one) for one in ("none", "own", "all"))
-    if none and own and of_all:
+    none, own = (outcome.median(what=EXCEPTIONS, judged=one) for one in ("none", "own"))
+    if none and own:
         yield Verdict(
             f"a save beside exceptions: <= {EXCEPTIONS_RATIO:g} of the time without them",
-            f"{own / none:.2f} ({figure(own)} to {figure(none)} ms; all judged under its lock: {figure(of_all)} ms)",
+            f"{own / none:.2f} ({figure(own)} to {figure(none)} ms)",
             own <= EXCEPTIONS_RATIO * none,
         )
     for setup in outcome.values("setup", what=FROM_REQUEST, variant=OURS):

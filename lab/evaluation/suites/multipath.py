@@ -7,11 +7,13 @@ from functools import partial
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot, Point
-from lab.evaluation import congestion, several_paths
-from lab.evaluation.core import Claim, EvaluationScale
+from lab.evaluation import congestion
+from lab.evaluation.core import EvaluationScale
 from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, run
-from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, of_rows, rates
+from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, claims, of_rows, rates
 from lab.evaluation.together import merge
+
+__all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps"]
 
 NAME = "multipath"
 TITLE = "One file over several limited links"
@@ -134,10 +136,6 @@ def _beside_100(column: int, seconds: int, others_s: int) -> list[Task]:
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
-
-
-def claims(outcome: Outcome) -> list[Claim]:
-    return several_paths.claims(outcome)
 
 
 def plots(outcome: Outcome) -> list[Plot]:

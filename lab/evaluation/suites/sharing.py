@@ -19,6 +19,7 @@ from lab.evaluation.core import Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS, Link, rebuild_thesis
 from lab.evaluation.together import (
     Pair,
+    add_all,
     beds,
     disturbed_s,
     ratio_bound,
@@ -197,8 +198,7 @@ def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, 
         labels = labels_of(CROWD, bed.limiter, direction, links=count)
         ratios = [results.rate_kbit(receiver, f"link{one}") / crowd_kbit(one) for one in numbers]
         bounds = [ratio_bound(crowd_kbit(one), steady_s(results), results.pauses) for one in numbers]
-        for ratio in ratios:
-            outcome.add(ratio, "of the limit", what="ratio", **labels)
+        add_all(outcome, ratios, "of the limit", what="ratio", **labels)
         outcome.add(judge.jain(ratios), "index", what="jain", **labels)
         outcome.add(min(ratios), "of the limit", what="lowest", **labels)
         outcome.add(max(ratios), "of the limit", what="highest", **labels)
