@@ -41,7 +41,9 @@ def load(name: str) -> Suite:
 def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
     verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
     drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
-    named = [replace(one, name=f"bench-{one.name}") for one in drawn(outcome)]  # beside other images in docs/img
+    named = [
+        replace(one, name=f"bench-{one.name}") for one in drawn(outcome) if one.lines
+    ]  # beside other images in docs/img
     return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), named, outcome)
 
 
@@ -52,12 +54,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if given.quick and given.publish:
         parser.error("a quick run is not worth publishing; leave one of them out")
     return given
-
-
-def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
-    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
-    return run_steps(todo, [suite.NAME for suite in suites], "bench")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
     command = " ".join(["./dev bench", *argv])
     before = machine()
     suites = [load(name) for name in names]
-    outcomes = run(suites, Scale(quick=given.quick))
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(Scale(quick=given.quick))]
+    outcomes = run_steps(todo, [suite.NAME for suite in suites], "bench")
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
     write_samples(RESULTS, outcomes, f"{stem}-")
     pages = [page_of(suite, one) for suite, one in zip(suites, outcomes, strict=True)]

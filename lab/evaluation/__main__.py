@@ -45,12 +45,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return read_arguments(parser, SUITES, argv)
 
 
-def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
-    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
-    return run_steps(todo, [suite.NAME for suite in suites], "evaluate")
-
-
 def section_of(suite: Suite, outcome: Outcome) -> Section:
     """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good."""
     findings: Callable[[Outcome], list[Finding]] = getattr(suite, "findings", lambda _: [])
@@ -60,7 +54,7 @@ def section_of(suite: Suite, outcome: Outcome) -> Section:
         suite.TITLE,
         suite.INTRO,
         outcome,
-        drawn(outcome),
+        [plot for plot in drawn(outcome) if plot.lines],
         suite.claims(outcome),
         findings(outcome),
     )
@@ -91,7 +85,8 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     before = machine()
     suites = [load(name) for name in given.suites or SUITES]
-    outcomes = run(suites, EvaluationScale(quick=given.quick))
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(EvaluationScale(quick=given.quick))]
+    outcomes = run_steps(todo, [suite.NAME for suite in suites], "evaluate")
     sections = [section_of(suite, outcome) for suite, outcome in zip(suites, outcomes, strict=True)]
     took_min = (time.monotonic() - began) / 60
     command = " ".join(["./dev evaluate", *given.suites, *(["QUICK=1"] if given.quick else [])])

@@ -1,7 +1,7 @@
 """A web download, as a user would do it: Python's HTTP server and client over TCP with cubic.
 
-    python -m lab.evaluation.download serve --address IP --port N --bytes SIZE [--mptcp]
-    python -m lab.evaluation.download fetch --seconds LIMIT [--mptcp]     reads [[url, times], …] as JSON from stdin
+    python -m lab.evaluation.download serve ADDRESS PORT BYTES [mptcp]
+    python -m lab.evaluation.download fetch SECONDS [mptcp]     reads [[url, times], …] as JSON from stdin
 
 `serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
 other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
@@ -11,7 +11,6 @@ default of some kernels, starves behind shallow leaves. Frames are the lab's: no
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import http.server
 import json
@@ -36,6 +35,7 @@ IDLE_S = 0.5  # between two downloads of a URL: a bucket of 3028 bytes is full a
 CHUNK_BYTES = 65_536
 _TCP_CONGESTION = 13  # <linux/tcp.h>; the name is missing from `socket` on some platforms
 CUBIC = b"cubic"
+MPTCP = "mptcp"
 
 Download = tuple[str, int]  # URL, how often
 
@@ -131,8 +131,7 @@ def fetch(
 
 def web_server(host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> str:
     """Starts one on a host of the lab; its URL. Raises `LabError`."""
-    options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
-    ready(host, __name__, "serve", *options, *["--mptcp"] * is_mptcp)
+    ready(host, __name__, "serve", address, str(port), str(size_bytes), *[MPTCP] * is_mptcp)
     return f"http://{address}:{port}{PATH}"
 
 
@@ -144,7 +143,7 @@ class Fetching:
     ) -> None:
         """`seconds`: how long each may take; what has come by then counts."""
         self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
-        options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]
+        options = [str(int(seconds) + 1), *[MPTCP] * is_mptcp]
         self._process = given(host, json.dumps(downloads), __name__, "fetch", *options)
 
     def finish(self) -> Mapping[str, list[list[float]]]:
@@ -155,25 +154,18 @@ class Fetching:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.evaluation.download", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    server = commands.add_parser("serve")
-    server.add_argument("--address", required=True)
-    server.add_argument("--port", type=int, required=True)
-    server.add_argument("--bytes", type=int, required=True)
-    server.add_argument("--mptcp", action="store_true")
-    client = commands.add_parser("fetch")
-    client.add_argument("--seconds", type=int, required=True)
-    client.add_argument("--mptcp", action="store_true")
-    options = parser.parse_args(argv)
-    if options.command == "serve":
+    command, *rest = argv
+    is_mptcp = rest[-1] == MPTCP
+    if command == "serve":
+        address, port, size_bytes, *_ = rest
         go_before_equals()
-        serve(options.address, options.port, options.bytes, is_mptcp=options.mptcp)
+        serve(address, int(port), int(size_bytes), is_mptcp=is_mptcp)
         return 0
     go_ahead_of_others()  # the moment of the last byte is this program's own
     downloads = [(url, times) for url, times in json.load(sys.stdin)]
-    signal.alarm((options.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
-    print(json.dumps(fetch(downloads, within_s=options.seconds, is_mptcp=options.mptcp)))
+    seconds = int(rest[0])
+    signal.alarm((seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
+    print(json.dumps(fetch(downloads, within_s=seconds, is_mptcp=is_mptcp)))
     return 0
 
 

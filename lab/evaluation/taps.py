@@ -24,8 +24,8 @@ class Tapping:
         remote = wire.ends[1][0]
         self._seconds = seconds
         self._taps = {
-            TO_USER: start_tap(bed.users, wire.dev, "--to", remote, seconds),
-            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "--from", remote, seconds),
+            TO_USER: start_tap(bed.users, wire.dev, "to", remote, seconds),
+            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "from", remote, seconds),
         }
 
     def finish(self) -> dict[str, Seen]:
@@ -44,9 +44,9 @@ def device_behind(limiter: str, wire: Wire) -> str:
 
 
 def start_tap(host: Namespace, dev: str, which: str, address: str, seconds: float) -> subprocess.Popen[str]:
-    """Of the packets `--to` or `--from` this address that pass a device; it listens when this returns. Raises
+    """Of the packets `to` or `from` this address that pass a device; it listens when this returns. Raises
     `LabError`."""
-    return ready(host, "lab.measuring.tap", "--dev", dev, which, address, "--seconds", str(seconds))
+    return ready(host, "lab.measuring.tap", dev, which, address, str(seconds))
 
 
 def seen_by(started: subprocess.Popen[str], seconds: float) -> Seen:

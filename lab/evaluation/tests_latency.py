@@ -151,7 +151,7 @@ def _note(outcome: Outcome, measured: Mapping[str, float]) -> None:
 
 def _to_the_verdict(stand: Stand) -> dict[str, float]:
     version = stand.limits_version()
-    taps = [start_tap(stand.user, "eth0", which, AP_IPV4, RUN_S) for which in ("--from", "--to")]
+    taps = [start_tap(stand.user, "eth0", which, AP_IPV4, RUN_S) for which in ("from", "to")]
     wall_s = time.time() - time.monotonic()
     began_s = time.monotonic()
     with stand.client() as client:
@@ -180,7 +180,7 @@ def _begun(stand: Stand, before: int) -> dict[str, Any]:
 def _far_end_killed(stand: Stand) -> float:
     """From its death to the last data packet of the attachment point."""
     before = stand.newest_test()["id"]
-    running = start_tap(stand.user, "eth0", "--from", AP_IPV4, RUN_S)
+    running = start_tap(stand.user, "eth0", "from", AP_IPV4, RUN_S)
     with stand.client() as client:
         test = _begun(stand, before)
         client.send_signal(signal.SIGKILL)

@@ -277,4 +277,4 @@ def plots(outcome: Outcome) -> list[Plot]:
         if measured := [(size, value) for size, value in points if value is not None]:
             lines[variant] = measured
     title = "CPU time per packet to the user over the number of links, random order"
-    return [Plot("packet", title, "ns per packet", "links", lines=lines)] if lines else []
+    return [Plot("packet", title, "ns per packet", "links", lines=lines)]

@@ -165,9 +165,7 @@ def plots(outcome: Outcome) -> list[Plot]:
             bins = outcome.find(limiter=limiter, direction=direction, what="rate")
             if bins:
                 lines[f"{limiter}, {direction}"] = [(int(one.labels["bin"]) * PLOT_BIN_S, one.median) for one in bins]
-    if not lines:
-        return []
-    phase_s = max(x for points in lines.values() for x, _ in points) / len(LIMITS)
+    phase_s = max((x for points in lines.values() for x, _ in points), default=0.0) / len(LIMITS)
     stairs = [(phase_s * (number + more), float(kbit)) for number, kbit in enumerate(LIMITS) for more in (0, 1)]
     title = f"A limit of {' → '.join(str(one) for one in LIMITS)} kbit/s under an offer of {OFFERED_KBIT} kbit/s"
     return [

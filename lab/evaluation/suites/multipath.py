@@ -144,8 +144,6 @@ def plots(outcome: Outcome) -> list[Plot]:
         measured = {who: rates(outcome, row, who, paths=PATHS_OF[row]) for who in PALETTE}
         if any(measured.values()):
             lines |= {f"{who}, {row}": _points(rate) for who, rate in (measured | {BEST: best}).items() if rate}
-    if not lines:
-        return []
     return [
         Plot(
             "multipath-beside",
