@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ class FaultWorld:
             self.programs = closing.enter_context(Processes(self.ap, Path(folder), _SETTINGS))
             self.hand_over()
             self.programs.start("limiter")
-            self.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
+            self.programs.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
             self._closing = closing.pop_all()
         return self
 
@@ -101,10 +100,6 @@ class FaultWorld:
 
     # --- the limiter ----------------------------------------------------------------------------------------
 
-    def configure(self, **more: object) -> None:
-        """Write agent.toml; `more` are further keys of it."""
-        self.programs.configure({**_SETTINGS, **more})
-
     def hand_over(self) -> None:
         """What the agent would have handed, unsigned."""
         link_info = json.dumps({str(number): _entry(number) for number in LIMIT_KBIT})
@@ -119,18 +114,6 @@ class FaultWorld:
         state = self.programs.state()
         links = state.links if state is not None else {}
         return {number for number, one in links.items() if one.state == "enforced"}
-
-    def problems(self) -> dict[str, str]:
-        """Subject by code."""
-        return self.programs.problems()
-
-    def planned_writes(self) -> int:
-        """What a further pass would write."""
-        return self.programs.planned_writes()
-
-    def until(self, condition: Callable[[], object], deadline_s: float) -> float:
-        """Look every few milliseconds; returns the moment (monotonic) at which it held. Raises `LabError`."""
-        return self.programs.until(condition, deadline_s)
 
     # --- what the kernel has ----------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ def measure(world: FaultWorld, fault: Fault) -> dict[str, Stretch]:
     run = TrafficRun(world.traffic(), seconds=RUN_S).go()
     run.sleep_until(_CAUSE_AT_S)
     fault.cause(world)
-    world.until(lambda: fault.is_healed(world), HEAL_DEADLINE_S)
+    world.programs.until(lambda: fault.is_healed(world), HEAL_DEADLINE_S)
     results = run.finish()
     return {
         f"link{link} {direction}": _stretch(results, host, link)
@@ -126,7 +126,7 @@ def _stands(*devices: str) -> See:
 
 
 def _is_told(code: str, device: str) -> See:
-    return lambda world: world.problems().get(code) == device
+    return lambda world: world.programs.problems().get(code) == device
 
 
 def _new_wire(world: FaultWorld) -> None:
