@@ -15,11 +15,10 @@ Wires carry IPv6 beside IPv4: fd00:<bed>:<wire>::1 and ::2. No offloads (`gso_ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 
 from bandwidth_config import Limits
 from lab.bench.engines import Engine
@@ -157,9 +156,12 @@ class Bed:
 
 
 def limit_all(beds: Iterable[Bed], limits: Mapping[int, int], *, four_keys: bool = False) -> None:
-    """The same limits in every bed, all at work at once. Raises what `Bed.limit` raises."""
+    """The same limits in every bed. Raises what `Bed.limit` raises."""
+    at_once(beds, lambda bed: bed.limit(limits, four_keys=four_keys))
+
+
+def at_once(beds: Iterable[Bed], limit: Callable[[Bed], None]) -> None:
+    """Do it with every bed, with all of them at the same time. Raises what it raises."""
     listed = list(beds)
     with ThreadPoolExecutor(max_workers=max(1, len(listed))) as pool:
-        begun = [pool.submit(partial(bed.limit, limits, four_keys=four_keys)) for bed in listed]
-        for one in begun:
-            one.result()
+        list(pool.map(limit, listed))

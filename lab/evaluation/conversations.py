@@ -50,11 +50,8 @@ def labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
 
 def limit_tested(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:
     """With a test on each wire; without its entry the limiter knows the links alone."""
-    links = []
-    for one in bed.links(limits):
-        test = _test(test_port(one.interface_id)) if has_entry else ()
-        links.append(replace(one, tests=test))
-    bed.enforce(links)
+    tests = {wire: _test(test_port(wire)) if has_entry else () for wire in limits}
+    bed.enforce(replace(one, tests=tests[one.interface_id]) for one in bed.links(limits))
 
 
 def _test(port: int) -> tuple[LinkTest]:

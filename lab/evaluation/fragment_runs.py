@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
-from lab.evaluation.bed import Bed, BedLab
+from lab.evaluation.bed import Bed, BedLab, at_once
 from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.taps import Tapping
@@ -82,8 +81,7 @@ def _measure(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
     with BedLab() as lab:
         plans = {one: all_slots(scale) if one == OURS else sizes_slots(scale) for one in LIMITERS}
         beds = {one: Bed(lab, one, len(slots)) for one, slots in plans.items()}
-        with ThreadPoolExecutor(max_workers=len(beds)) as pool:
-            list(pool.map(lambda one: _limit(beds[one], plans[one]), beds))
+        at_once(beds.values(), lambda bed: _limit(bed, plans[bed.limiter]))
         return _Run(beds, plans, number).measure(scale.run_s, outcome)
 
 
