@@ -205,7 +205,7 @@ def _save_at_random(outcome: Outcome, setup: str, point: Point, saves: int, long
 
 def _measure_exceptions(links: int, exceptions: int, rounds: int, outcome: Outcome) -> None:
     with service_world.site("postgresql", hosts=0, links=links) as service:
-        said = service.run(["-m", "lab.bench.service_data", "exceptions", str(exceptions), str(rounds)])
+        said = service.run("-m", "lab.bench.service_data", "exceptions", str(exceptions), str(rounds))
     for judged, times_ms in json.loads(said.splitlines()[-1]).items():
         for one in times_ms:
             outcome.add(one, "ms", what=EXCEPTIONS, judged=judged, links=links, exceptions=exceptions)

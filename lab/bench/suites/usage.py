@@ -33,7 +33,7 @@ def _measure(scale: Scale, outcome: Outcome) -> None:
     sizes = scale.pick([(100, 0), (1000, 60_000)], [(20, 0), (200, 30_000)])
     with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
         for number, (links, rows) in enumerate(sizes):
-            said = site.run(["-m", "lab.bench.service_usage", str(links), str(number), str(rows)])
+            said = site.run("-m", "lab.bench.service_usage", str(links), str(number), str(rows))
             for line in said.splitlines():
                 what, value, unit = json.loads(line)
                 outcome.add(value, unit, what=what, links=links, rows=rows)
