@@ -16,13 +16,13 @@ import sys
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab import servers
 from lab.bench.core import REPOSITORY, cpu_s_of
 from lab.bench.poll_client import PollingHost
+from lab.serve import is_healthy
 from lab.service import CoordinationService
 
 START_DEADLINE_S = 60.0
@@ -149,19 +149,11 @@ def _port_of(master: subprocess.Popen[bytes], log: Path) -> int:
     while time.monotonic() < deadline and master.poll() is None:
         said = log.read_text(encoding="utf-8", errors="replace")
         found = re.search(r"Listening at: http://127\.0\.0\.1:([0-9]+)", said)
-        if found and _answers(int(found[1])):
+        if found and is_healthy(f"http://127.0.0.1:{found[1]}"):
             return int(found[1])
         time.sleep(0.1)
     master.kill()
     raise ServiceBenchError(f"the web server did not start: {log.read_text(errors='replace')[-800:]}")
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager
