@@ -79,7 +79,8 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
             }),
             "station.ap_end",
         )  # fmt: skip
-    _until_listening(bed.ap, {test_port(wire) for wire in plans})
+    ports = {test_port(wire) for wire in plans}
+    until(lambda: ports <= udp_ports(bed.ap), "the attachment point's ends do not listen", _LISTENS_WITHIN_S)
     user_ends = {}
     for wire, phases in plans.items():
         (local, _), (remote, _) = bed.wire(wire).ends
@@ -89,10 +90,6 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
         user_ends[wire] = given(bed.users, json.dumps(asdict(order) | {"key": key.hex()}), "lab.evaluation.user_end")
     users = {wire: _report(process, longest_s + 15) for wire, process in user_ends.items()}
     return {wire: Ends(_report(process, longest_s + 15), users[wire]) for wire, process in ap_ends.items()}
-
-
-def _until_listening(host: Namespace, ports: set[int]) -> None:
-    until(lambda: ports <= udp_ports(host), "the attachment point's ends do not listen", _LISTENS_WITHIN_S)
 
 
 def udp_ports(host: Namespace) -> set[int]:
