@@ -18,7 +18,7 @@ from measuring.iproute import LabError
 # linux/bpf.h
 _PROG_LOAD, _OBJ_PIN, _OBJ_GET, _PROG_ATTACH = 5, 6, 7, 8
 _SCHED_CLS: Final = 3
-TCX_INGRESS, TCX_EGRESS = 46, 47
+TCX_INGRESS = 46
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
 _MOVE, _STORE, _EXIT, _WORD = 0xB7, 0x63, 0x95, struct.Struct("=BBhi")
 _PRIORITY_AT = 32  # in struct __sk_buff

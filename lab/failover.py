@@ -1,7 +1,7 @@
 """Two PostgreSQL servers, of which one follows the other, and people who save while the first one dies.
 
 Everything is real: streaming replication, `synchronous_standby_names` as docs/operations.md has it, and a promotion.
-Both listen on Unix sockets in a temporary folder only. The test of a failover and its benchmark share it.
+Both listen on Unix sockets in a temporary folder only.
 """
 
 from __future__ import annotations
@@ -40,21 +40,18 @@ def wait_until(is_so: Callable[[], object], what: str) -> None:
 
 
 class Server:
-    """One server below `folder`: new, or a copy of the one whose socket is in `copy_of`, which it may follow."""
+    """One server below `folder`: a copy of the one whose socket is in `copy_of`, which it may follow."""
 
-    def __init__(self, folder: Path, *, copy_of: Path | None = None, follows: bool = False) -> None:
+    def __init__(self, folder: Path, *, copy_of: Path, follows: bool = False) -> None:
         self.folder, self._bin, self._data = folder, newest_postgres(), folder / "data"
         self._process: subprocess.Popen[str] | None = None
         folder.mkdir()
         if os.geteuid() == 0:
             os.chown(folder, pwd.getpwnam("postgres").pw_uid, pwd.getpwnam("postgres").pw_gid)
-        if copy_of is None:
-            self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "-D", str(self._data))
-        else:
-            source = f"host={copy_of} user=postgres application_name={STANDBY}"
-            follow = ["--write-recovery-conf"] if follows else []
-            self._run("pg_basebackup", "--pgdata", str(self._data), "--checkpoint=fast", "--no-sync",
-                      "--dbname", source, *follow)  # fmt: skip
+        source = f"host={copy_of} user=postgres application_name={STANDBY}"
+        follow = ["--write-recovery-conf"] if follows else []
+        self._run("pg_basebackup", "--pgdata", str(self._data), "--checkpoint=fast", "--no-sync",
+                  "--dbname", source, *follow)  # fmt: skip
 
     def start(self, *options: str) -> None:
         every = [*POSTGRES_OPTIONS, *VOLATILE, f"unix_socket_directories={self.folder}", *options]
@@ -93,10 +90,10 @@ class Server:
 
 
 class Pair:
-    """A primary and its standby, which follows asynchronously until `be_synchronous`. The primary is new, or a copy of
-    the server whose socket is in `copy_of`."""
+    """A primary and its standby, which follows asynchronously until `be_synchronous`. The primary is a copy of the
+    server whose socket is in `copy_of`."""
 
-    def __init__(self, folder: Path, *, copy_of: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, copy_of: Path) -> None:
         self.primary = Server(folder / "a", copy_of=copy_of)
         self.primary.start()
         self.standby = Server(folder / "b", copy_of=self.primary.folder, follows=True)
@@ -140,7 +137,7 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(folder: Path, *, copy_of: Path | None = None) -> Iterator[Pair]:
+def pair(folder: Path, *, copy_of: Path) -> Iterator[Pair]:
     """Below `folder`, which user postgres can reach; gone afterwards. Raises `ServerError`."""
     folder.mkdir()
     folder.chmod(0o755)

@@ -14,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from lab import witness
 from lab.processes import Processes
-from measuring.iproute import LabError
+from lab.running import ready
 from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, data
 
@@ -61,7 +60,7 @@ class FaultWorld:
             self.programs = closing.enter_context(Processes(self.ap, Path(folder), _SETTINGS))
             self.hand_over()
             self.programs.start("limiter")
-            self.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
+            self.programs.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
             self._closing = closing.pop_all()
         return self
 
@@ -88,9 +87,7 @@ class FaultWorld:
             else ("10.10.1.2", "192.0.2.11", "10.10.1.1=192.0.2.1")
         )
         self.lab.tun(host.nic("tun0", f"{inner}/24"))
-        process = host.python("lab.tunnel", "--dev", "tun0", "--local", f"{outer}:1194", "--peer", f"{peer}:1194")
-        if process.stdout is None or process.stdout.readline().strip() != "ready":
-            raise LabError(f"the tunnel of {host.name} did not start")
+        ready(host, "lab.tunnel", "--dev", "tun0", "--local", f"{outer}:1194", "--peer", f"{peer}:1194")
 
     def renew_tunnel(self) -> None:
         """Delete the device of the attachment point and make it anew. Its process goes on: on a busy machine the start
@@ -102,10 +99,6 @@ class FaultWorld:
         return self.ap.run("tc", *words)
 
     # --- the limiter ----------------------------------------------------------------------------------------
-
-    def configure(self, **more: object) -> None:
-        """Write agent.toml; `more` are further keys of it."""
-        self.programs.configure({**_SETTINGS, **more})
 
     def hand_over(self) -> None:
         """What the agent would have handed, unsigned."""
@@ -121,19 +114,6 @@ class FaultWorld:
         state = self.programs.state()
         links = state.links if state is not None else {}
         return {number for number, one in links.items() if one.state == "enforced"}
-
-    def problems(self) -> dict[str, str]:
-        """Subject by code."""
-        return self.programs.problems()
-
-    def planned_writes(self) -> int:
-        """What a further pass would write: `plan`, which touches nothing."""
-        found = json.loads(self.programs.run("limiter", "plan", "--json", check=False))
-        return len(found["operations"])
-
-    def until(self, condition: Callable[[], object], deadline_s: float) -> float:
-        """Look every few milliseconds; returns the moment (monotonic) at which it held. Raises `LabError`."""
-        return self.programs.until(condition, deadline_s)
 
     # --- what the kernel has ----------------------------------------------------------------------------------
 

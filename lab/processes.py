@@ -183,6 +183,10 @@ class Processes:
         """What the limiter wrote last; None while there is nothing."""
         return read_state(self.path_of("limiter_run_dir"))
 
+    def planned_writes(self) -> int:
+        """How many kernel writes a further pass of the limiter would make: `plan --json`, which touches nothing."""
+        return len(json.loads(self.run("limiter", "plan", "--json", check=False))["operations"])
+
     def health(self) -> dict[str, Any]:
         """The agent's health file; empty while there is none."""
         return _read(self.path_of("run_dir") / "health.json")

@@ -23,9 +23,8 @@ HOUR_MS = 3_600_000
 SILENT = (122, 123)  # of the ten minutes: four hours ago an agent was away for twenty
 
 
-def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
-    """The last 24 hours of these ASes' Links; returns how many Links. The same Links carry the same at every run."""
-    count = 0
+def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> None:
+    """The last 24 hours of these ASes' Links. The same Links carry the same at every run."""
     for host in Host.objects.filter(attachment_point__isnull=False).order_by("pk"):
         links = {
             interface_id: link
@@ -34,11 +33,8 @@ def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
         }
         if links:
             usage_store(host_id=host.pk, batch=_batch(host, links, now), now=now)
-        count += len(links)
-    if count:
-        roll_up()
-        compute_due(now=now)
-    return count
+    roll_up()
+    compute_due(now=now)
 
 
 @dataclass

@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             _require_free(options.bind)
             print("Preparing the database ...", flush=True)
             service.prepare()
-            print(service.seed(), flush=True)
+            print(service.output_of("-m", "lab.seed"), flush=True)
             print("Starting web, worker and beat ...", flush=True)
             service.start(lambda: is_healthy(site_url))
             print("Starting the agents of the attachment points ...", flush=True)

@@ -80,10 +80,6 @@ class CoordinationService:
         """Run Python in the service; returns what it printed last, which is JSON. Raises `ServiceError`."""
         return json.loads(self.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
 
-    def seed(self) -> str:
-        """Make the network of the demo (`lab.seed`); returns what it says of it. Raises `ServiceError`."""
-        return self.output_of("-m", "lab.seed")
-
     def output_of(self, *arguments: str) -> str:
         """Run Python with these arguments in the service's environment. Raises `ServiceError`."""
         done = subprocess.run(

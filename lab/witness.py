@@ -1,7 +1,7 @@
 """What the kernel of a host says about its traffic control, read with iproute2 and nothing of ours.
 
-An independent witness for tests and the demo: the agent talks netlink itself and must not testify for itself. qdiscs,
-filters and links come from `tc -j` and `ip -j`; classes from the text of `tc -s -d class show`, because `tc -j class
+An independent witness for tests and the demo: the agent talks netlink itself and must not testify for itself. qdiscs
+and links come from `tc -j` and `ip -j`; classes from the text of `tc -s -d class show`, because `tc -j class
 show` of iproute2 6.1 prints text too.
 """
 
@@ -24,7 +24,6 @@ class HtbClass:
     """One HTB class: its rate, exact up to four digits of tc's unit, cut off beyond; and its counters."""
 
     rate_bits: int
-    sent_bytes: int
     drops: int
     backlog_bytes: int
 
@@ -51,15 +50,6 @@ def qdiscs(host: Namespace, dev: str | None = None) -> list[dict[str, Any]]:
     return _json(host, "tc", "-j", "-s", "qdisc", "show", *(["dev", dev] if dev else []))
 
 
-def filters(host: Namespace, dev: str, parent: str) -> list[dict[str, Any]]:
-    """`tc -j -s filter show` at one parent: `root`, `ingress`, or a handle like `1:`; empty where there is none.
-
-    Of a u32 filter with several matches the JSON of iproute2 6.1 keeps only the last one (it repeats the key).
-    """
-    at = [parent] if parent in ("root", "ingress", "egress") else ["parent", parent]
-    return _json(host, "tc", "-j", "-s", "filter", "show", "dev", dev, *at)
-
-
 def links(host: Namespace) -> dict[str, dict[str, Any]]:
     """`ip -j -d -s link show`, keyed by device name."""
     return {one["ifname"]: one for one in _json(host, "ip", "-j", "-d", "-s", "link", "show")}
@@ -78,13 +68,12 @@ def _json(host: Namespace, *argv: str) -> list[dict[str, Any]]:
 
 def _htb_class(block: str) -> HtbClass:
     rate = re.search(r" rate (\d+)([KMGT]?bit)", block)
-    sent = re.search(r"Sent (\d+) bytes (\d+) pkt \(dropped (\d+)", block)
+    dropped = re.search(r"Sent \d+ bytes \d+ pkt \(dropped (\d+)", block)
     backlog = re.search(r"backlog (\d+)(b|Kb|Mb) ", block)
-    if rate is None or sent is None or backlog is None:
+    if rate is None or dropped is None or backlog is None:
         raise LabError(f"`tc class show` prints no rate or no counters: {block[:200]}")
     return HtbClass(
         rate_bits=int(rate.group(1)) * _UNITS[rate.group(2)],
-        sent_bytes=int(sent.group(1)),
-        drops=int(sent.group(3)),
+        drops=int(dropped.group(1)),
         backlog_bytes=int(backlog.group(1)) * _BYTE_UNITS[backlog.group(2)],
     )

@@ -6,5 +6,5 @@
     ./dev bench --publish          and write its targets and plots into docs/performance.md
 
 Nothing here is a test: a machine under load gives other times. Variants that are compared run in turns within one
-step, so that what disturbs one disturbs all; published figures are medians, and every raw sample is in the JSON.
+step, so that what disturbs one disturbs all; published figures are medians, and every raw sample is in a CSV file.
 """

@@ -1,9 +1,9 @@
 """The command line of the benchmarks; see the package's head.
 
-    python -m lab.bench [SUITE ...] [QUICK=1] [--publish] [--results FOLDER]
+    python -m lab.bench [SUITE ...] [QUICK=1] [--publish]
 
-Writes `<date>.json` with all samples, `<date>.md` with the tables and the plots as SVG into the results folder. Ends
-with 1 when a step failed (the other steps are measured anyway), with 2 when nothing can be measured here.
+Writes `<date>-<suite>.csv` with all samples, `<date>.md` with the tables and the plots as SVG into lab/bench/results.
+Ends with 1 when a step failed (the other steps are measured anyway), with 2 when nothing can be measured here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol, cast
 
 from lab.bench import plots, publish
-from lab.bench.core import REPOSITORY, Outcome, Scale, Step, machine, read_arguments, run_steps
+from lab.bench.core import REPOSITORY, RESULTS, Outcome, Scale, Step, machine, read_arguments, run_steps
 from lab.bench.plots import Plot
-from lab.bench.report import Verdict, write_json
+from lab.bench.report import Verdict, write_samples
 from lab.bench.world import PREFIX
 from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
@@ -42,26 +41,19 @@ def load(name: str) -> Suite:
 def page_of(suite: Suite, outcome: Outcome) -> publish.Page:
     verdicts: Callable[[Outcome], Iterable[Verdict]] = getattr(suite, "verdicts", lambda _: [])
     drawn: Callable[[Outcome], list[Plot]] = getattr(suite, "plots", lambda _: [])
-    named = [replace(one, name=f"bench-{one.name}") for one in drawn(outcome)]  # beside other images in docs/img
+    named = [
+        replace(one, name=f"bench-{one.name}") for one in drawn(outcome) if one.lines
+    ]  # beside other images in docs/img
     return publish.Page(suite.NAME, suite.TITLE, list(verdicts(outcome)), named, outcome)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description="Measure the engine beside its peers.")
     parser.add_argument("--publish", action="store_true", help="write the targets and plots into docs/ as well")
-    parser.add_argument(
-        "--results", type=Path, default=REPOSITORY / "lab" / "bench" / "results", help="folder for results"
-    )
     given = read_arguments(parser, SUITES, argv)
     if given.quick and given.publish:
         parser.error("a quick run is not worth publishing; leave one of them out")
     return given
-
-
-def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
-    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
-    return run_steps(todo, [suite.NAME for suite in suites], "bench")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,17 +71,17 @@ def main(argv: Sequence[str]) -> int:
     command = " ".join(["./dev bench", *argv])
     before = machine()
     suites = [load(name) for name in names]
-    outcomes = run(suites, Scale(quick=given.quick))
-    given.results.mkdir(parents=True, exist_ok=True)
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(Scale(quick=given.quick))]
+    outcomes = run_steps(todo, [suite.NAME for suite in suites], "bench")
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
-    write_json(given.results / f"{stem}.json", before, command, outcomes)
+    write_samples(RESULTS, outcomes, f"{stem}-")
     pages = [page_of(suite, one) for suite, one in zip(suites, outcomes, strict=True)]
     drawn = [plot for one in pages for plot in one.plots]
-    plots.draw(drawn, given.results)
+    plots.draw(drawn, RESULTS)
     text = publish.report(before, command, pages)
-    (given.results / f"{stem}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{stem}.md").write_text(text, encoding="utf-8")
     print(text)
-    print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
+    print(f"bench: written to {RESULTS}/{stem}.md and .csv", file=sys.stderr)
     if given.publish:
         publish.into_docs(REPOSITORY / "docs" / "performance.md", before, command, pages)
     return 1 if any(outcome.failures for outcome in outcomes) else 0

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 Label = str | int
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "lab" / "bench" / "results"
 
 
 # --- samples ----------------------------------------------------------------------------------------------------
@@ -41,11 +42,6 @@ class Series:
         """The middle sample; the mean of both middle ones of an even number. Raises `ValueError` without samples."""
         return median(self.samples)
 
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Half of the samples lie between these two."""
-        return quartiles(self.samples)
-
     def has(self, labels: Mapping[str, Label]) -> bool:
         return all(self.labels.get(name) == value for name, value in labels.items())
 
@@ -55,16 +51,6 @@ def median(samples: Sequence[float]) -> float:
     if not samples:
         raise ValueError("no samples")
     return statistics.median(samples)
-
-
-def quartiles(samples: Sequence[float]) -> tuple[float, float]:
-    """First and third quartile; of one sample that sample twice."""
-    if not samples:
-        raise ValueError("no samples")
-    if len(samples) == 1:
-        return samples[0], samples[0]
-    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-    return first, third
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -109,23 +95,13 @@ class Outcome:
         """The different values of one label, in order of appearance."""
         return list(dict.fromkeys(one.labels[label] for one in self.find(**labels) if label in one.labels))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "suite": self.suite,
-            "series": [
-                {**vars(one), "median": one.median, "quartiles": list(one.spread)} for one in self.series if one.samples
-            ],
-            "notes": self.notes,
-            "failures": self.failures,
-        }
 
-
-def interleave(variants: Sequence[T], rounds: int, seed: int = 1) -> Iterator[T]:
+def interleave(variants: Sequence[T], rounds: int) -> Iterator[T]:
     """Every variant once per round, each round in another order: a disturbance, or a neighbour's warm cache, meets all.
 
-    The same seed gives the same order.
+    The order is the same at each call.
     """
-    order = random.Random(seed)
+    order = random.Random(1)
     for _ in range(rounds):
         turn = list(variants)
         order.shuffle(turn)
@@ -160,20 +136,13 @@ class Progress:
     The rest is scaled by how wrong the expectations were so far. Not on a terminal: one line per step.
     """
 
-    def __init__(
-        self,
-        steps: Iterable[Step],
-        out: TextIO,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        program: str = "bench",
-    ) -> None:
+    def __init__(self, steps: Iterable[Step], out: TextIO, program: str) -> None:
         self._program = program
         self._left = [step.expected_s for step in steps]
         self._total = len(self._left)
-        self._out, self._clock = out, clock
+        self._out = out
         self._spent = self._expected = 0.0
-        self._began = clock()
+        self._began = time.monotonic()
 
     def left_s(self) -> float:
         """Expected time until the end, from what was expected and what it took."""
@@ -186,10 +155,10 @@ class Progress:
         line = f"{self._program}: {number}/{self._total} {suite}: {label} ({left})"
         self._out.write(f"\r\033[K{line[:118]}" if self._out.isatty() else f"{line}\n")
         self._out.flush()
-        self._began = self._clock()
+        self._began = time.monotonic()
 
     def done(self) -> None:
-        self._spent += self._clock() - self._began
+        self._spent += time.monotonic() - self._began
         self._expected += self._left.pop(0)
         if not self._left and self._out.isatty():
             self._out.write("\r\033[K")
@@ -197,7 +166,7 @@ class Progress:
 
 def run_steps(todo: Sequence[tuple[str, Step]], suites: Iterable[str], program: str) -> list[Outcome]:
     """An outcome of each suite after all steps, `(suite, step)`; what fails is noted there and stops nothing."""
-    progress = Progress([step for _, step in todo], sys.stderr, program=program)
+    progress = Progress([step for _, step in todo], sys.stderr, program)
     outcomes = {suite: Outcome(suite) for suite in suites}
     for suite, step in todo:
         progress.begin(suite, step.label)
@@ -238,6 +207,12 @@ def machine() -> dict[str, str]:
         "commit": _commit(),
         "load": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def cpu_s_of(pid: int) -> float:
+    """Processor time of a process so far, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_model() -> str:

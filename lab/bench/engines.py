@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from bandwidth_config import FROM_USER_KEY, TESTS_KEY, TO_USER_KEY
-from contract.link_info import LinkInfo
 from measuring.netns import Namespace
+
+Entry = dict[str, Any]  # one value of link_info.json
 
 READY_WITHIN_S = 20.0
 CYCLE_WITHIN_S = 300.0
@@ -99,11 +99,12 @@ class Engine:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def enforce(self, links: Mapping[int, LinkInfo], *, is_settled: bool = False, is_recorded: bool = False) -> Cycle:
-        """One cycle; `is_settled`: nobody else changed anything since the last one. Raises `RuntimeError` when
-        it left anything undone."""
-        entries = entries_of(links)
-        answer = self.order("enforce", links=entries, is_settled=is_settled, is_recorded=is_recorded)
+    def enforce(
+        self, links: Mapping[int, Entry] | Mapping[str, Entry], *, is_settled: bool = False, is_recorded: bool = False
+    ) -> Cycle:
+        """One cycle; `links` by interface id; `is_settled`: nobody else changed anything since the last one. Raises
+        `RuntimeError` when it left anything undone."""
+        answer = self.order("enforce", links=links, is_settled=is_settled, is_recorded=is_recorded)
         sends = tuple(base64.b64decode(one) for one in answer["sends"])
         return Cycle(answer["seconds"], answer["cpu_s"], answer["writes"], sends)
 
@@ -115,27 +116,3 @@ class Engine:
         """Its limits stay in the kernel, as those of a program that was stopped."""
         self.host.lab.stop(self._process)
         self._folder.cleanup()
-
-
-def entries_of(links: Mapping[int, LinkInfo]) -> dict[str, dict[str, object]]:
-    """link_info.json again, with the keys that each link has."""
-    return {str(number): _entry(link) for number, link in links.items()}
-
-
-def _entry(link: LinkInfo) -> dict[str, object]:
-    to_user, from_user = (None, None) if link.directions is None else link.directions
-    given = {
-        "AS_ID": link.as_id,
-        "IsUserAS": link.is_user_as,
-        "Bandwidth": link.bandwidth_kbit,
-        "IP-Address": str(link.remote_ip),
-        "ISD-AS": link.isd_as,
-        "Port": link.remote_port,
-        "Local-IP": None if link.local_ip is None else str(link.local_ip),
-        "Local-Port": link.local_port,
-        "VPN": link.vpn,
-        TO_USER_KEY: to_user,
-        FROM_USER_KEY: from_user,
-        TESTS_KEY: [one.statement() for one in link.tests] or None,
-    }
-    return {key: value for key, value in given.items() if value is not None}

@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lab.bench.core import REPOSITORY, machine
+from lab.bench.core import REPOSITORY, RESULTS, machine
 from lab.bench.report import Table, replace_between
 
 CONFIGURATION = REPOSITORY / "lab" / "bench" / "mutants.toml"
 FIGURES = REPOSITORY / "lab" / "bench" / "mutants.json"
 PAGE = REPOSITORY / "docs" / "tests.md"
-RESULTS = REPOSITORY / "lab" / "bench" / "results"
 # Exit statuses of pytest and of mutmut. Only a failed test is a kill: a broken collection or a crash is "other".
 OUTCOMES = {0: "survived", 1: "killed", 5: "no test", 33: "no test", 36: "time-out", -24: "time-out"}
 SHOWN = ("killed", "survived", "no test", "time-out", "other")

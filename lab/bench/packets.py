@@ -91,11 +91,11 @@ def bound(function: Callable[[], T]) -> T:
 class CpuMeter:
     """CPU time of the calling thread and of `ksoftirqd` on its processor, in ns. Only below `bound`."""
 
-    def __init__(self, cpu: int | None = None) -> None:
+    def __init__(self) -> None:
         """Binds the calling thread to one processor (the last one, where interrupts are rare)."""
-        self.cpu = max(os.sched_getaffinity(0)) if cpu is None else cpu
-        os.sched_setaffinity(0, {self.cpu})
-        self._softirq = _ksoftirqd(self.cpu)
+        cpu = max(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpu})
+        self._softirq = _ksoftirqd(cpu)
 
     def read_ns(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID) + self._softirq_ns()

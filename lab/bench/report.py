@@ -1,4 +1,4 @@
-"""Results as JSON, as Markdown, and between markers of a page.
+"""Results as CSV, as Markdown, and between markers of a page.
 
 <!-- bench:packet -->
 … generated …
@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from lab.bench.core import Outcome, Series
 
@@ -117,10 +117,21 @@ def replace_between(page: str, name: str, content: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{content.strip()}\n{end}", page)
 
 
-def write_json(path: Path, machine: Mapping[str, str], command: str, outcomes: Sequence[Outcome]) -> None:
-    document: dict[str, Any] = {
-        "machine": dict(machine),
-        "command": command,
-        "suites": [outcome.to_json() for outcome in outcomes],
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def csv_text(outcome: Outcome) -> str:
+    """A row per sample: all labels of its series (empty where a series lacks one), its number, value and unit."""
+    names = list(dict.fromkeys(name for one in outcome.series for name in one.labels))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, "number", "value", "unit"])
+    for one in outcome.series:
+        labels = [one.labels.get(name, "") for name in names]
+        for number, value in enumerate(one.samples, start=1):
+            writer.writerow([*labels, number, f"{value:.10g}", one.unit])
+    return out.getvalue()
+
+
+def write_samples(folder: Path, outcomes: Iterable[Outcome], prefix: str = "") -> None:
+    """A CSV file per suite."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in outcomes:
+        (folder / f"{prefix}{one.suite}.csv").write_text(csv_text(one), encoding="utf-8")

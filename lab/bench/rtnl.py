@@ -1,6 +1,6 @@
 """The kernel's own time for what the engine asks of it: record its messages, then send the same ones and nothing else.
 
-`Recorder` watches the rtnetlink sockets of this process from outside, so that it need not know how the engine sends.
+`Recorder` watches the rtnetlink sockets of this process from outside.
 A replay into a fresh namespace needs no translation: device numbers there are handed out in the same order.
 """
 
@@ -97,23 +97,11 @@ def _watched(recorder: Recorder, original: type[socket.socket]) -> type[socket.s
     """A socket class that notes what it sends."""
 
     class Watched(original):  # type: ignore[misc, valid-type]  # a class made from a variable
-        def _send(self, call: Any, data: Any, *arguments: Any) -> Any:
-            if (self.family, self.proto) == (socket.AF_NETLINK, socket.NETLINK_ROUTE):
-                joined = b"".join(map(bytes, data)) if isinstance(data, (list, tuple)) else bytes(data)
-                recorder.current.sends.append(joined)
-            return call(data, *arguments)
-
         def send(self, data: Any, *arguments: Any) -> Any:
-            return self._send(super().send, data, *arguments)
-
-        def sendto(self, data: Any, *arguments: Any) -> Any:
-            return self._send(super().sendto, data, *arguments)
-
-        def sendall(self, data: Any, *arguments: Any) -> Any:
-            return self._send(super().sendall, data, *arguments)
-
-        def sendmsg(self, data: Any, *arguments: Any) -> Any:
-            return self._send(super().sendmsg, data, *arguments)
+            """How the engine sends."""
+            if (self.family, self.proto) == (socket.AF_NETLINK, socket.NETLINK_ROUTE):
+                recorder.current.sends.append(bytes(data))
+            return super().send(data, *arguments)
 
     return Watched
 
@@ -135,7 +123,7 @@ def opened_socket() -> socket.socket:
     return opened
 
 
-def pieces(messages: Sequence[Message], piece_bytes: int = PIECE_BYTES) -> list[bytes]:
+def pieces(messages: Sequence[Message]) -> list[bytes]:
     """Packed as large as a piece may be; only the very last message asks for an acknowledgement, numbered 1 upwards.
 
     A message that is larger than a piece stands alone.
@@ -146,7 +134,7 @@ def pieces(messages: Sequence[Message], piece_bytes: int = PIECE_BYTES) -> list[
         flags = (one.flags | NLM_F_REQUEST) & ~NLM_F_ACK | (NLM_F_ACK if number == len(messages) else 0)
         data = _HEADER.pack(_HEADER.size + len(one.body), one.kind, flags, number, 0) + one.body
         data += b"\0" * (-len(data) % 4)
-        if current and len(current) + len(data) > piece_bytes:
+        if current and len(current) + len(data) > PIECE_BYTES:
             packed.append(bytes(current))
             current.clear()
         current += data

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import django
 
@@ -173,15 +173,12 @@ def _session(user: User) -> str:
 
 
 def exceptions(count: int, rounds: int) -> None:
-    """How long the save of one limit takes without exceptions, with `count` of them at the attachment point, and when
-    all of these are judged under its lock, as every save did before. The last two take turns."""
+    """How long the save of one limit takes without exceptions, and with `count` of them at the attachment point."""
     from datetime import timedelta
-    from unittest.mock import patch
 
     from django.utils import timezone
 
-    from scionlab.limits import locked
-    from scionlab.limits.defaults import apply_default, fan_out
+    from scionlab.limits.defaults import fan_out
     from scionlab.limits.models import MaximumException
     from scionlab.limits.update import link_set_bandwidth
     from scionlab.testbed.models import Link
@@ -192,11 +189,8 @@ def exceptions(count: int, rounds: int) -> None:
         link_set_bandwidth(link_id=link.pk, bandwidth_kbit=link.bandwidth_kbit + 1, actor=None)
         return (time.perf_counter() - began) * 1000
 
-    def of_all(attachment_point_id: int, changes: Any, **_: object) -> None:
-        apply_default(attachment_point_id, changes)
-
     save_ms()  # connects
-    found: dict[str, list[float]] = {"none": [save_ms() for _ in range(rounds)], "own": [], "all": []}
+    found = {"none": [save_ms() for _ in range(rounds)]}
     values = {"maximum_kbit": 200_000, "ends_at": timezone.now() + timedelta(days=1), "reason": "A course."}
     MaximumException.objects.bulk_create(
         [
@@ -205,10 +199,7 @@ def exceptions(count: int, rounds: int) -> None:
         ]
     )
     fan_out()
-    for _ in range(rounds):
-        found["own"].append(save_ms())
-        with patch.object(locked, "apply_default", of_all):
-            found["all"].append(save_ms())
+    found["own"] = [save_ms() for _ in range(rounds)]
     print(json.dumps(found))
 
 
@@ -227,19 +218,10 @@ def change() -> None:
         print(time.monotonic(), flush=True)
 
 
-def main(argv: list[str]) -> None:
-    django.setup()
-    if argv[0] == "fill":
-        fill(int(argv[1]), int(argv[2]))
-    elif argv[0] == "people":
-        people(*(int(one) for one in argv[1:]))
-    elif argv[0] == "turn":
-        turn(argv[1])
-    elif argv[0] == "exceptions":
-        exceptions(int(argv[1]), int(argv[2]))
-    else:
-        change()
-
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "fill": fill, "people": people, "turn": turn, "exceptions": exceptions, "change": change
+}  # fmt: skip
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    django.setup()
+    PROGRAMS[sys.argv[1]](*(int(one) if one.isdecimal() else one for one in sys.argv[2:]))

@@ -1,6 +1,6 @@
 """What usage costs the service, and what it takes on disk (docs/adr/0015): in a process of its own.
 
-    python -m lab.bench.service_usage take LINKS ROUND ROWS  batches of one attachment point, into a day of so many rows
+    python -m lab.bench.service_usage LINKS ROUND ROWS  batches of one attachment point, into a day of so many rows
 
 On the PostgreSQL of DATABASE_URL, filled by `lab.bench.service_data`. Prints JSON: [what, value, unit] a line.
 Processor time is counted of this process and of the one of PostgreSQL that serves it.
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import django
+
+from lab.bench.core import cpu_s_of
 
 READS = 21
 MINUTES = 5
@@ -56,11 +56,6 @@ def batch(links: int, minute: int, begins_at: datetime, version: str) -> dict[st
     }
 
 
-def process_cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _backend_pid() -> int:
     """Of PostgreSQL's process that serves this one."""
     from django.db import connection
@@ -73,10 +68,10 @@ def _backend_pid() -> int:
 @contextmanager
 def spending(what: str, per: int, store_pid: int) -> Iterator[None]:
     """Processor time of this process and the store's, by what it is spent on [us each]."""
-    ours, theirs = time.process_time(), process_cpu_s(store_pid)
+    ours, theirs = time.process_time(), cpu_s_of(store_pid)
     yield
     say(f"{what}, ours", (time.process_time() - ours) / per * 1e6, "us")
-    say(f"{what}, store", (process_cpu_s(store_pid) - theirs) / per * 1e6, "us")
+    say(f"{what}, store", (cpu_s_of(store_pid) - theirs) / per * 1e6, "us")
 
 
 def take(links: int, number: int, rows: int) -> None:
@@ -156,15 +151,6 @@ def _timed(what: str, calls: list[Callable[[], Any]]) -> None:
         say(what, (time.perf_counter() - began) * 1000, "ms")
 
 
-def main(argv: list[str]) -> None:
-    django.setup()
-    match argv:
-        case ["take", links, number, rows]:
-            take(int(links), int(number), int(rows))
-        case _:
-            print(__doc__, file=sys.stderr)
-            sys.exit(2)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    django.setup()
+    take(*map(int, sys.argv[1:]))

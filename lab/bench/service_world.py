@@ -16,16 +16,18 @@ import sys
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab import servers
-from lab.bench.core import REPOSITORY
+from lab.bench.core import REPOSITORY, cpu_s_of
 from lab.bench.poll_client import PollingHost
+from lab.serve import is_healthy
+from lab.service import CoordinationService
 
 START_DEADLINE_S = 60.0
 SERVER_CPU = 0
+BIND = "127.0.0.1:0"  # any free port
 
 
 class ServiceBenchError(RuntimeError):
@@ -42,20 +44,15 @@ class WebServer:
         self.worker_pid = int(children[0])
 
     def cpu_s(self) -> float:
-        """Processor time of the worker, in user and kernel mode."""
-        fields = Path(f"/proc/{self.worker_pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time of the worker."""
+        return cpu_s_of(self.worker_pid)
 
     def resident_bytes(self) -> int:
-        return resident_bytes_of(self.worker_pid)
-
-
-def resident_bytes_of(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
-    if found is None:
-        raise LookupError(f"process {pid} has no VmRSS")
-    return int(found[1]) * 1024
+        status = Path(f"/proc/{self.worker_pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
+        if found is None:
+            raise LookupError(f"process {self.worker_pid} has no VmRSS")
+        return int(found[1]) * 1024
 
 
 class Site:
@@ -64,42 +61,29 @@ class Site:
     def __init__(self, folder: Path, urls: Mapping[str, str], *, hosts: int, links: int) -> None:
         self._folder = folder
         self.database_url = urls.get("DATABASE_URL", "")
-        own = {name: value for name, value in os.environ.items() if name not in {"DATABASE_URL", "REDIS_URL"}}
-        self._environment = own | {
-            "DJANGO_SETTINGS_MODULE": "scionlab.settings.dev",
-            "SCIONLAB_VAR": str(folder),
-            "LOG_LEVEL": "WARNING",
-            **urls,
-        }
-        self.run(["manage.py", "migrate", "-v0"])
-        said = self.run(["-m", "lab.bench.service_data", "fill", str(hosts), str(links)]).splitlines()
+        environment = {"LOG_LEVEL": "WARNING", **urls}
+        self._service = CoordinationService(
+            folder, bind=BIND, site_url="http://127.0.0.1:8000", environment=environment
+        )
+        self._service.manage("migrate", "-v0")
+        said = self.run("-m", "lab.bench.service_data", "fill", str(hosts), str(links)).splitlines()
         everybody = [PollingHost(*json.loads(line)) for line in said if line.startswith("[")]
         self.hosts, self.attachment_point = everybody[:-1], everybody[-1]
 
-    def run(self, arguments: list[str]) -> str:
-        """A program of Python to its end, with the service's settings; what it printed. Raises `ServiceBenchError`."""
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=REPOSITORY,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ServiceBenchError(f"{' '.join(arguments[:3])} failed: {done.stderr[-800:]}")
-        return done.stdout
+    def run(self, *arguments: str) -> str:
+        """A program of Python to its end, with the service's settings; what it printed. Raises `ServiceError`."""
+        return self._service.output_of(*arguments)
 
     @contextlib.contextmanager
     def serve(self) -> Iterator[WebServer]:
         log = self._folder / "web.log"
         gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:scionlab.gunicorn", "--workers", "1"]
-        gunicorn += ["--no-control-socket", "--bind", "127.0.0.1:0"]
+        gunicorn += ["--no-control-socket", "--bind", BIND]
         with log.open("wb") as out:
             master = subprocess.Popen(
                 ["taskset", "-c", str(SERVER_CPU), *gunicorn],
                 cwd=REPOSITORY,
-                env=self._environment,
+                env=self._service.environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -119,7 +103,7 @@ class Site:
         process = subprocess.Popen(
             [sys.executable, "-m", "lab.bench.service_data", "change"],
             cwd=REPOSITORY,
-            env=self._environment,
+            env=self._service.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -165,19 +149,11 @@ def _port_of(master: subprocess.Popen[bytes], log: Path) -> int:
     while time.monotonic() < deadline and master.poll() is None:
         said = log.read_text(encoding="utf-8", errors="replace")
         found = re.search(r"Listening at: http://127\.0\.0\.1:([0-9]+)", said)
-        if found and _answers(int(found[1])):
+        if found and is_healthy(f"http://127.0.0.1:{found[1]}"):
             return int(found[1])
         time.sleep(0.1)
     master.kill()
     raise ServiceBenchError(f"the web server did not start: {log.read_text(errors='replace')[-800:]}")
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import ipaddress
 import random
 from collections.abc import Mapping
 
-from contract.link_info import LinkInfo, check_link_info
+from lab.bench.engines import Entry
 from measuring.netns import Lab, Namespace
 
 PREFIX = "slbench"
@@ -28,7 +28,7 @@ def user_addresses(count: int, family: int = 4) -> list[str]:
     return [str(network[(number << 64) + 1]) for number in order.sample(range(1, 1 << 31), count)]
 
 
-def entry(address: str, kbit: int, number: int, family: int = 4) -> dict[str, object]:
+def entry(address: str, kbit: int, number: int, family: int = 4) -> Entry:
     """One value of link_info.json with everything that the service writes."""
     return {
         "AS_ID": number & 0xFFFF,
@@ -51,16 +51,15 @@ def local_port(number: int) -> int:
     return FIRST_LOCAL_PORT + number
 
 
-def make_links(count: int, *, kbit: int = WIDE_KBIT, family: int = 4) -> dict[int, LinkInfo]:
-    """`count` links to different users, with interface ids from 1."""
+def make_links(count: int, *, kbit: int = WIDE_KBIT, family: int = 4) -> dict[int, Entry]:
+    """`count` links to different users, by their interface ids, which begin at 1."""
     addresses = enumerate(user_addresses(count, family), start=1)
-    return check_link_info({str(number): entry(address, kbit, number, family) for number, address in addresses})
+    return {number: entry(address, kbit, number, family) for number, address in addresses}
 
 
-def with_limit(links: Mapping[int, LinkInfo], number: int, kbit: int) -> dict[int, LinkInfo]:
+def with_limit(links: Mapping[int, Entry], number: int, kbit: int) -> dict[int, Entry]:
     """The same links, one with another limit."""
-    entries = {number: entry(str(links[number].remote_ip), kbit, number, links[number].remote_ip.version)}
-    return {**links, **check_link_info({str(key): value for key, value in entries.items()})}
+    return {**links, number: links[number] | {"Bandwidth": kbit}}
 
 
 def sink(host: Namespace, dev: str) -> None:

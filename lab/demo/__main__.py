@@ -31,6 +31,7 @@ from lab.demo.without_root import show_without_root
 from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_ADDRESS, SITE_URL, USER_ASES, UserAs, World
 from lab.folders import TemporaryFolder, remove_abandoned
 from lab.forward import PortForward
+from lab.running import until
 from lab.serve import is_healthy
 from lab.service import CoordinationService, ServiceError
 from measuring.iproute import LabError, available, cleanup_stale
@@ -50,10 +51,6 @@ OBSERVED = USER_ASES[4]
 
 
 Step = Callable[[str], None]
-
-
-class DemoError(RuntimeError):
-    """Something that the demo relies on did not happen in time."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.scion:
                 return scion.run(folder.path, step, options.seconds or 60.0)
             return _with_lab(options, folder.path, step)
-    except (LabError, ServiceError, PageError, DemoError, OSError) as exc:
+    except (LabError, ServiceError, PageError, OSError) as exc:
         print(f"\nThe demo failed: {exc}", file=sys.stderr)
         if folder is not None:
             folder.keep()
@@ -245,7 +242,7 @@ class Story:
 
 
 def _wait_until_stage(site: DemoSite, user_ases: tuple[UserAs, ...], stage: str) -> None:
-    """Until the site itself says so of every link: the receipt closes the loop. Raises `DemoError`."""
+    """Until the site itself says so of every link: the receipt closes the loop. Raises `LabError`."""
     for user_as in user_ases:
         _wait_until(partial(_is_at, site, user_as, stage), f"{user_as.label} is not {stage}")
 
@@ -255,12 +252,8 @@ def _is_at(site: DemoSite, user_as: UserAs, stage: str) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Raises `DemoError` with `what` was waited for."""
-    deadline = time.monotonic() + CONFIRMED_DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise DemoError(f"{what} within {CONFIRMED_DEADLINE_S:g} s")
-        time.sleep(0.2)
+    """Raises `LabError` with `what` was waited for."""
+    until(condition, what, CONFIRMED_DEADLINE_S, pause_s=0.2)
 
 
 def _keep_open(world: World, service: CoordinationService) -> None:

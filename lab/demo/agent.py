@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import tomllib
@@ -68,11 +67,6 @@ class DemoAgent:
         self.programs.check()
 
     @property
-    def state(self) -> Path:
-        """Where the agent stores configurations and what was counted."""
-        return self.programs.path_of("state_dir")
-
-    @property
     def credentials(self) -> Path:
         """What the enrolment wrote."""
         return self._folder / "credentials.json"
@@ -82,9 +76,8 @@ class DemoAgent:
         return [f"{one['code']}: {one['message']}" for one in self.programs.health()["problems"]]
 
     def planned_writes(self) -> int:
-        """How many kernel writes a further pass would make: `plan --json`, which touches nothing."""
-        text = self.programs.run("limiter", "plan", "--json", check=False)
-        return len(json.loads(text)["operations"])
+        """How many kernel writes a further pass would make."""
+        return self.programs.planned_writes()
 
     def shown(self, interface_id: int) -> list[str]:
         """The headings of the limiter's `show`, and the rows of one link (one for each direction)."""

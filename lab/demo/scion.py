@@ -31,6 +31,7 @@ from lab.demo.report import Verdict, aligned, judge_test
 from lab.demo.scion_world import ANNA, CLARA, CORE_AS, CORE_IPV4, USERS, VPN_SUBNET, World
 from lab.demo.site import DemoSite
 from lab.demo.world import ADMIN, AP_AS, AP_IPV4, AP_IPV6, AP_ISD, PASSWORD, PREFIX, SITE_URL, UserAs
+from lab.running import until
 from lab.scion.host import Pings, ScionHost
 from lab.scion.programs import missing
 from lab.serve import is_healthy
@@ -148,7 +149,10 @@ class Story:
             self.site.create_user_as(one, int(str(self.made["ap"])))
         self.world.join_vpn(CLARA, self.site.link(CLARA)["public_ip"])
         for one in USERS:
-            self._wait(partial(self._is_enforced, one), f"the limit of {one.label} is not enforced")
+            until(
+                partial(self._is_enforced, one), f"the limit of {one.label} is not enforced", STATE_DEADLINE_S,
+                pause_s=0.2, check=self.agent.check,
+            )  # fmt: skip
 
     def _is_enforced(self, user_as: UserAs) -> bool:
         return bool(self.site.status(user_as)["stage"] == "enforced")
@@ -293,14 +297,6 @@ class Story:
     def _lost(self, before: Mapping[str, int]) -> str:
         changes = sum(self._state_changes().values()) - sum(before.values())
         return f"{changes} BFD changes at all routers"
-
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + STATE_DEADLINE_S
-        while not condition():
-            self.agent.check()
-            if time.monotonic() > deadline:
-                raise LabError(f"{what} within {STATE_DEADLINE_S:g} s; {self.agent.problems()}")
-            time.sleep(0.2)
 
     def _row(self, who: str, what: str, seen: str) -> None:
         self.rows.append((f"{who}: {what}", seen))

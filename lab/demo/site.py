@@ -32,7 +32,7 @@ User.objects.create_superuser({admin!r}, {password!r})
 for email in {owners!r}:
     User.objects.create_user(email, {password!r})
 token = enrolment_token_create(host_id=ap.host.pk, actor=User.objects.get(email={admin!r}))
-print(json.dumps({{"ap": ap.pk, "uid": ap.host.uid, "token": token.text}}))
+print(json.dumps({{"ap": ap.pk, "token": token.text}}))
 """
 
 
@@ -41,7 +41,6 @@ class NewHost:
     """What the AP's operator gets from an administrator: the host's one-time token for `ap_agent enrol`."""
 
     attachment_point_id: int
-    host_id: str
     token: str = field(repr=False)
 
 
@@ -68,7 +67,7 @@ class DemoSite:
             owners=owners,
         )
         made = self._service.shell(script)
-        return NewHost(made["ap"], made["uid"], made["token"])
+        return NewHost(made["ap"], made["token"])
 
     # --- users ------------------------------------------------------------------------------------------------
 
@@ -108,15 +107,12 @@ class DemoSite:
 
         return float(self._inside(fill_in))
 
-    def page_says(self, user_as: UserAs) -> str:
-        """The HTML of the AS's own page, as its owner sees it."""
+    def words(self, user_as: UserAs) -> str:
+        """What the AS's own page calls the state of the link for its owner: `enforced`, for example. Raises
+        `PageError`."""
         link = self.link(user_as)
         page: Page = self._inside(lambda: self._browser(user_as.owner).open(f"/ases/{link['as_id']}/"))
-        return page.html
-
-    def words(self, user_as: UserAs) -> str:
-        """What that page calls the state of the link: `enforced`, for example. Raises `PageError`."""
-        found = re.search(r'<span id="link-\d+-stage".*?</span>', self.page_says(user_as), flags=re.DOTALL)
+        found = re.search(r'<span id="link-\d+-stage".*?</span>', page.html, flags=re.DOTALL)
         if found is None:
             raise PageError(f"the page of {user_as.label} does not show the state of its link")
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found.group())).split())

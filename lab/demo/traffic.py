@@ -33,7 +33,6 @@ class LinkMeasurement:
 class Measured:
     """All of one run."""
 
-    seconds: float
     links: tuple[LinkMeasurement, ...]
     bystander_to_kbit: float
     bystander_from_kbit: float
@@ -59,7 +58,6 @@ def measure(world: World, user_ases: Iterable[UserAs], *, seconds: float, ap_por
     results = run_traffic(plan, seconds=seconds)
     both_ends = (world.ap, world.bystander)
     return Measured(
-        seconds=seconds,
         links=tuple(_link(results, world, user_as) for user_as in chosen),
         bystander_to_kbit=results.rate_kbit(world.bystander, "bystander"),
         bystander_from_kbit=results.rate_kbit(world.ap, "bystander"),

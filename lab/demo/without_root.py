@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import requests
 from lab.demo.agent import programs
 from lab.demo.site import DemoSite
 from lab.demo.world import USER_ASES
+from lab.nginx import free_port
 from lab.processes import Processes
 from lab.serve import is_healthy
 from lab.service import CoordinationService
@@ -28,7 +28,7 @@ def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -
     print(
         f"{missing}\nSo this demo cannot enforce limits and measure them. It shows the rest: service, tarball and plan."
     )
-    site_url = f"http://127.0.0.1:{_free_port()}"
+    site_url = f"http://127.0.0.1:{free_port()}"
     service = CoordinationService(folder / "service", bind=site_url.removeprefix("http://"), site_url=site_url)
     try:
         step("Starting the Coordination Service on this machine's loopback")
@@ -91,9 +91,3 @@ def _show_plan(both: Processes) -> None:
     print("\n".join(f"  {line}" for line in lines[:_PLAN_LINES]))
     if len(lines) > _PLAN_LINES:
         print(f"  ... and {len(lines) - _PLAN_LINES} more lines")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

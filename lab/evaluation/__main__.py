@@ -1,6 +1,6 @@
 """The command line of the evaluation; see the package's head.
 
-    python -m lab.evaluation [SUITE ...] [QUICK=1] [--out FOLDER]
+    python -m lab.evaluation [SUITE ...] [QUICK=1]
 
 Writes evaluation.md, and below evaluation/ plots and samples, into lab/evaluation/results; a whole run writes claims,
 verdicts and plots into docs/ as well. Ends with 1 when a claim does not hold or a step failed (the other steps are
@@ -14,15 +14,15 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import cast
 
 from lab.bench import plots
 from lab.bench.core import REPOSITORY, Outcome, machine, read_arguments, run_steps
 from lab.bench.plots import Plot
+from lab.bench.report import write_samples
 from lab.evaluation.bed import PREFIX
 from lab.evaluation.core import EvaluationScale, Finding, Suite
-from lab.evaluation.publish import PAGE, Section, write, write_samples
+from lab.evaluation.publish import FOLDER, PAGE, Section, write
 from lab.measuring import iperf
 from measuring.iproute import available, cleanup_stale
 
@@ -42,14 +42,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev evaluate", description="Measure what the documentation claims, beside the thesis and wondershaper."
     )
-    parser.add_argument("--out", type=Path, help="folder for the report, in place of results and docs")
     return read_arguments(parser, SUITES, argv)
-
-
-def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
-    """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
-    return run_steps(todo, [suite.NAME for suite in suites], "evaluate")
 
 
 def section_of(suite: Suite, outcome: Outcome) -> Section:
@@ -61,7 +54,7 @@ def section_of(suite: Suite, outcome: Outcome) -> Section:
         suite.TITLE,
         suite.INTRO,
         outcome,
-        drawn(outcome),
+        [plot for plot in drawn(outcome) if plot.lines],
         suite.claims(outcome),
         findings(outcome),
     )
@@ -92,18 +85,18 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     before = machine()
     suites = [load(name) for name in given.suites or SUITES]
-    outcomes = run(suites, EvaluationScale(quick=given.quick))
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(EvaluationScale(quick=given.quick))]
+    outcomes = run_steps(todo, [suite.NAME for suite in suites], "evaluate")
     sections = [section_of(suite, outcome) for suite, outcome in zip(suites, outcomes, strict=True)]
     took_min = (time.monotonic() - began) / 60
     command = " ".join(["./dev evaluate", *given.suites, *(["QUICK=1"] if given.quick else [])])
     machine_and_time = before | {"took": f"{took_min:.1f} min"}
-    out = given.out or RESULTS
-    write(out, machine_and_time, command, sections, SUITES, is_whole=True)
-    write_samples(out, sections)
-    if not given.quick and given.out is None:
+    write(RESULTS, machine_and_time, command, sections, SUITES, is_whole=True)
+    write_samples(RESULTS / FOLDER, outcomes)
+    if not given.quick:
         write(REPOSITORY / "docs", machine_and_time, command, sections, SUITES, is_whole=False)
     print("\n".join(verdict_lines(sections)))
-    print(f"evaluate: {took_min:.1f} min; written to {out / PAGE}", file=sys.stderr)
+    print(f"evaluate: {took_min:.1f} min; written to {RESULTS / PAGE}", file=sys.stderr)
     return 0 if all(one.is_sound for one in sections) else 1
 
 

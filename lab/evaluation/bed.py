@@ -15,15 +15,14 @@ Wires carry IPv6 beside IPv4: fd00:<bed>:<wire>::1 and ::2. No offloads (`gso_ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 
 from bandwidth_config import Limits
+from lab.bench.engines import Engine
 from lab.evaluation.limiters import OWN, WRONG, Link, install_peer, wrong
-from lab.evaluation.ours import OurLimiter
 from measuring.iproute import run_command
 from measuring.netns import Lab
 from measuring.traffic import Address
@@ -73,19 +72,20 @@ class Wire:
         return (f"{net}.1", FIRST_LOCAL_PORT + self.number), (f"{net}.2", FIRST_REMOTE_PORT + self.number)
 
     @property
+    def other_user(self) -> str:
+        """A second address behind the wire, which stands for another host; see `Bed.add_other_user`."""
+        return f"10.{self.bed}.{self.number}.3"
+
+    @property
     def ends6(self) -> tuple[Address, Address]:
         """The same over IPv6."""
         net = f"fd00:{self.bed}:{self.number}:"
         return (f"{net}:1", FIRST_LOCAL_PORT + self.number), (f"{net}:2", FIRST_REMOTE_PORT + self.number)
 
-    def link(self, limits: int | Limits, *, ipv6: bool = False) -> Link:
+    def link(self, kbit: int, *, ipv6: bool = False) -> Link:
+        """With this limit in both directions."""
         local, remote = self.ends6 if ipv6 else self.ends
-        return Link(self.number, self.dev, local, remote, limits_of(limits))
-
-
-def limits_of(limits: int | Limits) -> Limits:
-    """One number counts in both directions."""
-    return limits if isinstance(limits, Limits) else Limits.both(limits)
+        return Link(self.number, self.dev, local, remote, Limits.both(kbit))
 
 
 class Bed:
@@ -99,9 +99,9 @@ class Bed:
         self.number = 1 + sum(short.startswith("ap") for short in lab.namespaces)
         self.ap, self.users = lab.namespace(f"ap{self.number}"), lab.namespace(f"u{self.number}")
         self._connect()
-        self.own: OurLimiter | None = None
+        self.own: Engine | None = None
         if limiter in OWN:
-            self.own = OurLimiter(self.ap)
+            self.own = Engine(self.ap)
             lab.at_close.callback(self.own.close)
 
     def _connect(self) -> None:
@@ -126,9 +126,13 @@ class Bed:
     def wires(self) -> list[Wire]:
         return [self.wire(number) for number in range(1, self.wire_count + 1)]
 
+    def add_other_user(self, number: int) -> None:
+        """Behind the wire of this number."""
+        self.users.ip("addr", "add", f"{self.wire(number).other_user}/24", "dev", self.wire(number).dev)
+
     def limit(
         self,
-        limits: Mapping[int, int | Limits],
+        limits: Mapping[int, int],
         *,
         four_keys: bool = False,
         extra: Iterable[Link] = (),
@@ -136,22 +140,28 @@ class Bed:
         """Limit these wires (by number, kbit/s) and nothing else, in place of what was limited before; returns when it
         is so. `extra` are further links (interface ids above those of the wires), `four_keys`: matched by address
         alone. Raises `LabError`, or `RuntimeError` with the reasons of our engine."""
-        links = self.links(limits, extra=extra)
+        self.enforce(self.links(limits, extra=extra), four_keys=four_keys)
+
+    def enforce(self, links: Iterable[Link], *, four_keys: bool = False) -> None:
+        """These links and no others; raises what `limit` raises."""
         if self.own is not None:
-            self.own.enforce(links, four_keys=four_keys)
+            self.own.enforce({one.interface_id: one.entry(four_keys=four_keys) for one in links})
         else:
             install_peer(self.limiter, self.ap, links)
 
-    def links(self, limits: Mapping[int, int | Limits], *, extra: Iterable[Link] = ()) -> list[Link]:
+    def links(self, limits: Mapping[int, int], *, extra: Iterable[Link] = ()) -> list[Link]:
         """What `limit` hands to the limiter."""
         found = [*(self.wire(number).link(limit) for number, limit in limits.items()), *extra]
         return [wrong(one) for one in found] if self.limiter == WRONG else found
 
 
-def limit_all(beds: Iterable[Bed], limits: Mapping[int, int | Limits], *, four_keys: bool = False) -> None:
-    """The same limits in every bed, all at work at once. Raises what `Bed.limit` raises."""
+def limit_all(beds: Iterable[Bed], limits: Mapping[int, int], *, four_keys: bool = False) -> None:
+    """The same limits in every bed. Raises what `Bed.limit` raises."""
+    at_once(beds, lambda bed: bed.limit(limits, four_keys=four_keys))
+
+
+def at_once(beds: Iterable[Bed], limit: Callable[[Bed], None]) -> None:
+    """Do it with every bed, with all of them at the same time. Raises what it raises."""
     listed = list(beds)
     with ThreadPoolExecutor(max_workers=max(1, len(listed))) as pool:
-        begun = [pool.submit(partial(bed.limit, limits, four_keys=four_keys)) for bed in listed]
-        for one in begun:
-            one.result()
+        list(pool.map(limit, listed))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, median, percentile
-from lab.evaluation.bed import Bed, BedLab
+from lab.evaluation.bed import Bed, at_once
 from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS, Link
-from lab.evaluation.together import Pair, disturbed_s, plan, receivers
+from lab.evaluation.together import Pair, beds, disturbed_s, plan, receivers
 from measuring.judge import NS, WARM_UP_S, delays_ms
 from measuring.traffic import EndpointResult, Results, Stream, data, ends, heartbeats, run_traffic
 
@@ -61,10 +59,8 @@ CASES = (
 
 def measure(scale: EvaluationScale, outcome: Outcome) -> float:
     """One run of all cases behind both. Returns for how long the machine was disturbed, s. Raises `LabError`."""
-    with BedLab() as lab:
-        found = {one: Bed(lab, one, len(CASES)) for one in (OURS, THESIS)}
-        with ThreadPoolExecutor(max_workers=len(found)) as pool:
-            list(pool.map(_limit, found.values()))
+    with beds((OURS, THESIS), len(CASES)) as found:
+        at_once(found.values(), _limit)
         results = run_traffic(plan(found, _pairs), seconds=scale.run_s)
         for bed in found.values():
             for number, case in enumerate(CASES, start=1):
@@ -86,7 +82,6 @@ def _second(bed: Bed, number: int, case: Case) -> Link:
         interface_id=SECOND_LINK + number,
         local=(here, here_port + SECOND_PORT),
         remote=(there, there_port + SECOND_PORT),
-        limits=Limits.both(case.second_kbit),
     )
 
 

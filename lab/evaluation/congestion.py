@@ -20,7 +20,7 @@ from bandwidth_config import Limits
 from lab.bench.core import Outcome
 from lab.evaluation.bed import Bed, Wire
 from lab.evaluation.core import EvaluationScale
-from lab.evaluation.downloads import Fetch, bound_kb, labels, path_of, send_by_cubic, token_bucket, web_server
+from lab.evaluation.downloads import Fetch, bound_kb, labels, nginx, path_of, send_by_cubic, token_bucket
 from lab.evaluation.limiters import OURS, Link
 from lab.evaluation.together import add_all, beds
 
@@ -62,11 +62,11 @@ def measure(scale: EvaluationScale, outcome: Outcome) -> None:
     with beds([OURS], 5) as made:
         bed = made[OURS]
         for number in (1, 2):
-            bed.users.ip("addr", "add", f"{_second(bed.wire(number))}/24", "dev", bed.wire(number).dev)
+            bed.add_other_user(number)
             token_bucket(bed, bed.wire(number), LIMIT_KBIT, ACCESS_QUEUE_BYTES)
         _limit(bed, 1.0)
         send_by_cubic(bed)
-        with web_server(bed.ap, [size]) as folder:
+        with nginx(bed.ap, [size]) as folder:
             began = time.monotonic()
             running = {name: _start(bed, folder, name, size) for name in USERS}
             for at_s, share in ((when.from_s, KEPT), (when.until_s, 1.0)):
@@ -83,15 +83,10 @@ def measure(scale: EvaluationScale, outcome: Outcome) -> None:
             outcome.add(sum(window) / len(window), "kB/s", **labels(ROW, name), what=what)
 
 
-def _second(wire: Wire) -> str:
-    """The user's other address on a wire; a link of its own."""
-    return wire.ends[1][0].removesuffix(".2") + ".3"
-
-
 def _users(bed: Bed, name: str) -> list[tuple[Wire, str]]:
     """The links of an experiment: their wires, and the user's address."""
-    return [(bed.wire(number), _second(bed.wire(number)) if is_second else bed.wire(number).ends[1][0])
-            for number, is_second in USERS[name]]  # fmt: skip
+    wires = [(bed.wire(number), is_second) for number, is_second in USERS[name]]
+    return [(wire, wire.other_user if is_second else wire.ends[1][0]) for wire, is_second in wires]
 
 
 def _limit(bed: Bed, share: float) -> None:

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from contract.link_tests import FIRST_TEST_PORT, UDP, LinkTest
 from lab.bench.core import Label
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import FROM_USER, TO_USER
+from lab.evaluation.core import FROM_USER, TO_USER, labels_of
 from lab.evaluation.limiters import OURS
+from lab.running import given, until
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from station.plan import TCP, Phase, ap_bytes, ap_kbit, total_s
@@ -44,17 +45,13 @@ def test_port(wire: int) -> int:
 
 def labels(experiment: str, way: str, kbit: int) -> dict[str, Label]:
     """Of what our limiter did."""
-    return {"experiment": experiment, "limiter": OURS, "direction": way, "kbit": kbit}
+    return labels_of(experiment, OURS, way, kbit=kbit)
 
 
 def limit_tested(bed: Bed, limits: Mapping[int, int], *, has_entry: bool = True) -> None:
     """With a test on each wire; without its entry the limiter knows the links alone."""
-    links = []
-    for one in bed.links(limits):
-        test = _test(test_port(one.interface_id)) if has_entry else ()
-        links.append(replace(one, tests=test))
-    if bed.own is not None:
-        bed.own.enforce(links)
+    tests = {wire: _test(test_port(wire)) if has_entry else () for wire in limits}
+    bed.enforce(replace(one, tests=tests[one.interface_id]) for one in bed.links(limits))
 
 
 def _test(port: int) -> tuple[LinkTest]:
@@ -72,46 +69,32 @@ def converse(bed: Bed, plans: Mapping[int, Sequence[Phase]], *, has_key: bool = 
     ap_ends = {}
     for wire, phases in plans.items():
         (local, _), (remote, _) = bed.wire(wire).ends
-        ap_ends[wire] = _start(
+        ap_ends[wire] = given(
             bed.ap,
-            "station.ap_end",
-            {
+            json.dumps({
                 "id": ids[wire], "key": keys[wire].hex(), "port": test_port(wire), "local_ip": local,
                 "remote_ip": remote, "ifindex": 0, "from_ms": now_ms, "until_ms": now_ms + (longest_s + START_S) * 1000,
                 "max_kbit": ap_kbit(phases), "max_bytes": ap_bytes(phases),
                 "tcp": any(one.kind == TCP for one in phases),
-            },
+            }),
+            "station.ap_end",
         )  # fmt: skip
-    _until_listening(bed.ap, {test_port(wire) for wire in plans})
+    ports = {test_port(wire) for wire in plans}
+    until(lambda: ports <= udp_ports(bed.ap), "the attachment point's ends do not listen", _LISTENS_WITHIN_S)
     user_ends = {}
     for wire, phases in plans.items():
         (local, _), (remote, _) = bed.wire(wire).ends
         key = keys[wire] if has_key else secrets.token_bytes(32)
         until_ms = time.time_ns() // 1_000_000 + longest_s * 1000
         order = UserOrder(ids[wire], key, local, test_port(wire), now_ms, until_ms, tuple(phases), remote)
-        user_ends[wire] = _start(bed.users, "lab.evaluation.user_end", asdict(order) | {"key": key.hex()})
+        user_ends[wire] = given(bed.users, json.dumps(asdict(order) | {"key": key.hex()}), "lab.evaluation.user_end")
     users = {wire: _report(process, longest_s + 15) for wire, process in user_ends.items()}
     return {wire: Ends(_report(process, longest_s + 15), users[wire]) for wire, process in ap_ends.items()}
 
 
-def _start(host: Namespace, module: str, order: Mapping[str, object]) -> subprocess.Popen[str]:
-    process = host.python(module, stdin=subprocess.PIPE)
-    assert process.stdin is not None  # noqa: S101  it was asked for
-    process.stdin.write(json.dumps(order))
-    process.stdin.close()
-    process.stdin = None  # `communicate` is not to flush it
-    return process
-
-
-def _until_listening(host: Namespace, ports: set[int]) -> None:
-    until = time.monotonic() + _LISTENS_WITHIN_S
-    while True:
-        lines = host.run("ss", "-Huln").splitlines()
-        if ports <= {int(line.split()[3].rpartition(":")[2]) for line in lines}:
-            return
-        if time.monotonic() > until:
-            raise LabError(f"the attachment point's ends do not listen within {_LISTENS_WITHIN_S:g} s")
-        time.sleep(0.05)
+def udp_ports(host: Namespace) -> set[int]:
+    """On which anybody listens."""
+    return {int(line.split()[3].rpartition(":")[2]) for line in host.run("ss", "-Huln").splitlines()}
 
 
 def _report(process: subprocess.Popen[str], within_s: float) -> Report:

@@ -1,7 +1,7 @@
 """A web download, as a user would do it: Python's HTTP server and client over TCP with cubic.
 
-    python -m lab.evaluation.download serve --address IP --port N --bytes SIZE [--mptcp]
-    python -m lab.evaluation.download fetch --seconds LIMIT [--mptcp]     reads [[url, times], …] as JSON from stdin
+    python -m lab.evaluation.download serve ADDRESS PORT BYTES [mptcp]
+    python -m lab.evaluation.download fetch SECONDS [mptcp]     reads [[url, times], …] as JSON from stdin
 
 `serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
 other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
@@ -11,7 +11,6 @@ default of some kernels, starves behind shallow leaves. Frames are the lab's: no
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import http.server
 import json
@@ -26,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from measuring.iproute import LabError
+from lab.running import given, output_of, ready
 from measuring.netns import Namespace
 from measuring.worker import go_ahead_of_others, go_before_equals
 
@@ -36,6 +35,7 @@ IDLE_S = 0.5  # between two downloads of a URL: a bucket of 3028 bytes is full a
 CHUNK_BYTES = 65_536
 _TCP_CONGESTION = 13  # <linux/tcp.h>; the name is missing from `socket` on some platforms
 CUBIC = b"cubic"
+MPTCP = "mptcp"
 
 Download = tuple[str, int]  # URL, how often
 
@@ -129,19 +129,10 @@ def fetch(
 # --- from the harness ---------------------------------------------------------------------------------------------
 
 
-class WebServer:
-    """A web server on a host of the lab."""
-
-    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> None:
-        """Raises `LabError` when it does not start."""
-        self.url = f"http://{address}:{port}{PATH}"
-        options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
-        options += ["--mptcp"] * is_mptcp
-        self._process = host.python("lab.evaluation.download", "serve", *options)
-        if self._process.stdout is None or self._process.stdout.readline().strip() != "ready":
-            host.lab.stop(self._process)
-            said = self._process.stderr.read().strip() if self._process.stderr is not None else ""
-            raise LabError(f"the web server of {host.name} did not start: {said}")
+def web_server(host: Namespace, address: str, port: int, size_bytes: int, *, is_mptcp: bool = False) -> str:
+    """Starts one on a host of the lab; its URL. Raises `LabError`."""
+    ready(host, __name__, "serve", address, str(port), str(size_bytes), *[MPTCP] * is_mptcp)
+    return f"http://{address}:{port}{PATH}"
 
 
 class Fetching:
@@ -152,42 +143,29 @@ class Fetching:
     ) -> None:
         """`seconds`: how long each may take; what has come by then counts."""
         self._seconds, self._host = seconds * max((times for _, times in downloads), default=1), host
-        options = ["--seconds", str(int(seconds) + 1), *["--mptcp"] * is_mptcp]
-        self._process = host.python("lab.evaluation.download", "fetch", *options, stdin=-1)
-        if self._process.stdin is not None:
-            self._process.stdin.write(json.dumps(downloads))
-            self._process.stdin.close()
-            self._process.stdin = None
+        options = [str(int(seconds) + 1), *[MPTCP] * is_mptcp]
+        self._process = given(host, json.dumps(downloads), __name__, "fetch", *options)
 
     def finish(self) -> Mapping[str, list[list[float]]]:
         """See `fetch`. Raises `LabError` when a download failed or did not end in time."""
-        out, err = self._process.communicate(timeout=self._seconds + 20)
-        if self._process.returncode != 0:
-            raise LabError(f"the downloads of {self._host.name} ended with {self._process.returncode}: {err[-300:]}")
-        found: dict[str, list[list[float]]] = json.loads(out)
+        said = output_of(self._process, f"a program that downloads on {self._host.name}", self._seconds + 20)
+        found: dict[str, list[list[float]]] = json.loads(said)
         return found
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.evaluation.download", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    server = commands.add_parser("serve")
-    server.add_argument("--address", required=True)
-    server.add_argument("--port", type=int, required=True)
-    server.add_argument("--bytes", type=int, required=True)
-    server.add_argument("--mptcp", action="store_true")
-    client = commands.add_parser("fetch")
-    client.add_argument("--seconds", type=int, required=True)
-    client.add_argument("--mptcp", action="store_true")
-    given = parser.parse_args(argv)
-    if given.command == "serve":
+    command, *rest = argv
+    is_mptcp = rest[-1] == MPTCP
+    if command == "serve":
+        address, port, size_bytes, *_ = rest
         go_before_equals()
-        serve(given.address, given.port, given.bytes, is_mptcp=given.mptcp)
+        serve(address, int(port), int(size_bytes), is_mptcp=is_mptcp)
         return 0
     go_ahead_of_others()  # the moment of the last byte is this program's own
     downloads = [(url, times) for url, times in json.load(sys.stdin)]
-    signal.alarm((given.seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
-    print(json.dumps(fetch(downloads, within_s=given.seconds, is_mptcp=given.mptcp)))
+    seconds = int(rest[0])
+    signal.alarm((seconds + 2) * max(times for _, times in downloads))  # where not a byte comes
+    print(json.dumps(fetch(downloads, within_s=seconds, is_mptcp=is_mptcp)))
     return 0
 
 

@@ -27,9 +27,10 @@ from typing import Any
 from lab.bench.core import Label, Outcome
 from lab.evaluation.bed import Bed, BedLab, Wire
 from lab.evaluation.bonding import has_mptcp, joined_by_mptcp, sprayed
-from lab.evaluation.core import TO_USER
-from lab.evaluation.download import Fetching, WebServer
+from lab.evaluation.core import TO_USER, labels_of
+from lab.evaluation.download import Fetching, web_server
 from lab.evaluation.limiters import OURS
+from lab.running import output_of
 from measuring.framing import tcp_goodput_bound
 from measuring.iproute import LabError
 from measuring.netns import Namespace
@@ -93,7 +94,7 @@ Finish = Callable[[], Result]
 
 def labels(row: str, who: str) -> dict[str, Label]:
     """What every series of the suite has."""
-    return {"experiment": row, "limiter": OURS, "direction": TO_USER, "who": who}
+    return labels_of(row, OURS, TO_USER, who=who)
 
 
 def bound_kb(limits_kbit: Iterable[int]) -> float:
@@ -113,7 +114,7 @@ def run(tasks: Sequence[Task], outcome: Outcome) -> None:
     with BedLab() as lab:
         places = _places(lab, tasks)
         shared = next(bed for bed, _, task in places if task.who != MPTCP)
-        with web_server(shared.ap, {size for task in tasks for size in task.sizes}) as folder:
+        with nginx(shared.ap, {size for task in tasks for size in task.sizes}) as folder:
             for place in places:
                 _set_up(*place)
             started = []
@@ -182,8 +183,8 @@ def token_bucket(bed: Bed, wire: Wire, kbit: int, queue_bytes: int) -> None:
 
 
 @contextmanager
-def web_server(host: Namespace, sizes: Iterable[int]) -> Iterator[Path]:
-    """nginx on a host of the lab with a file of each size, named by it; yields a folder for what is fetched. Raises
+def nginx(host: Namespace, sizes: Iterable[int]) -> Iterator[Path]:
+    """Running on a host of the lab with a file of each size, named by it; yields a folder for what is fetched. Raises
     `LabError`."""
     with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
         folder = Path(name)
@@ -221,7 +222,7 @@ def _start(task: Task, bed: Bed, wires: Sequence[Wire], folder: Path) -> Finish:
         urls = [f"http://{wire.ends[0][0]}:{NGINX_PORT}/{size}" for wire, size in zip(wires, task.sizes, strict=True)]
     else:
         port = PYTHON_PORT + wires[0].number
-        urls = [WebServer(bed.ap, wires[0].ends[0][0], port, task.size_bytes, is_mptcp=is_mptcp).url]
+        urls = [web_server(bed.ap, wires[0].ends[0][0], port, task.size_bytes, is_mptcp=is_mptcp)]
     loading = Fetching(bed.users, [(url, 1) for url in urls], seconds=task.seconds * LONGEST, is_mptcp=is_mptcp)
     return partial(_finish_loading, loading)
 
@@ -242,13 +243,7 @@ class Fetch:
 
     def finish(self, within_s: float) -> dict[str, Any]:
         """What `--json` prints. Raises `LabError` where the file did not come in that time."""
-        try:
-            out, said = self._process.communicate(timeout=within_s)
-        except subprocess.TimeoutExpired:
-            raise LabError(f"mpget did not end within {within_s:.0f} s") from None
-        if self._process.returncode != 0:
-            raise LabError(f"mpget ended with {self._process.returncode}: {said.strip()[-400:]}")
-        found: dict[str, Any] = json.loads(out)
+        found: dict[str, Any] = json.loads(output_of(self._process, "mpget", within_s))
         if self._file.stat().st_size != found["size_bytes"]:
             raise LabError(f"mpget's file has {self._file.stat().st_size} bytes of {found['size_bytes']}")
         self._file.unlink()

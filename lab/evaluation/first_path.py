@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contract.link_info import check_link_info
 from lab.bench import plots
 from lab.bench.engines import Engine
 from lab.bench.plots import Plot
@@ -46,7 +45,7 @@ class Run:
 
 def measure(net: ScionNet, engine: Engine, kbit: int) -> Run:
     """Raises `LabError`, `RuntimeError`."""
-    engine.enforce(check_link_info(net.link_info(kbit)))
+    engine.enforce(net.link_info(kbit))
     changes, refused = net.ap.state_changes(), _refused(engine)
     net.user.forget_paths()
     seconds = net.user.time_until_path(CORE, DEADLINE_S)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from lab.bench.core import Label, Outcome, Step
-from lab.evaluation.bed import Bed, BedLab
-from lab.evaluation.core import EvaluationScale
+from lab.evaluation.bed import Bed, BedLab, at_once
+from lab.evaluation.core import EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from lab.evaluation.taps import Tapping
-from lab.evaluation.together import Pair, disturbable, disturbed_s, receivers
+from lab.evaluation.together import Pair, add_all, disturbable, disturbed_s, plan, receivers
 from measuring.framing import goodput_bound
 from measuring.judge import goodput_samples, highest_level, zero_samples
-from measuring.netns import Namespace
-from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
+from measuring.traffic import Results, TrafficRun, data, ends
 
 LIMIT_KBIT = 500
 OVERLOAD = 4
@@ -83,8 +81,7 @@ def _measure(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
     with BedLab() as lab:
         plans = {one: all_slots(scale) if one == OURS else sizes_slots(scale) for one in LIMITERS}
         beds = {one: Bed(lab, one, len(slots)) for one, slots in plans.items()}
-        with ThreadPoolExecutor(max_workers=len(beds)) as pool:
-            list(pool.map(lambda one: _limit(beds[one], plans[one]), beds))
+        at_once(beds.values(), lambda bed: _limit(bed, plans[bed.limiter]))
         return _Run(beds, plans, number).measure(scale.run_s, outcome)
 
 
@@ -106,11 +103,7 @@ class _Run:
 
         Raises `LabError`, or `ValueError` when a tap missed packets.
         """
-        wanted: dict[Namespace, list[Endpoint]] = {}
-        for name, bed in self.beds.items():
-            pairs = [_pair(bed, one) for one in self.plans[name]]
-            wanted[bed.ap], wanted[bed.users] = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        run = TrafficRun(wanted, seconds=seconds)
+        run = TrafficRun(plan(self.beds, self._pairs), seconds=seconds)
         taps = [
             (name, slot, Tapping(self.beds[name], self.beds[name].wire(slot.wire), seconds + 1))
             for name, slot in self._tapped()
@@ -125,6 +118,9 @@ class _Run:
                 outcome.add(worst, "bytes", what="excess", **_labels(slot, name, direction))
         return disturbed_s(results)
 
+    def _pairs(self, bed: Bed) -> list[Pair]:
+        return [_pair(bed, one) for one in self.plans[bed.limiter]]
+
     def _tapped(self) -> Iterator[tuple[str, Slot]]:
         for name in self.beds:
             for slot in self.plans[name]:
@@ -137,8 +133,7 @@ class _Run:
             end = results.at(receiver, bed.wire(slot.wire).name)
             labels = _labels(slot, name, direction)
             samples = goodput_samples(end.data, start_ns=results.start_ns, stop_ns=results.stop_ns)
-            for one in samples:
-                outcome.add(one, "kbit/s", what="sample", repetition=self.number, **labels)
+            add_all(outcome, samples, "kbit/s", what="sample", repetition=self.number, **labels)
             share = sum(samples) / len(samples) / slot.bound_kbit
             outcome.add(share, "of what headers leave", what="share", **labels)
             outcome.add(zero_samples(samples), "samples", what="zeros", **labels)
@@ -151,10 +146,4 @@ def _pair(bed: Bed, slot: Slot) -> Pair:
 
 
 def _labels(slot: Slot, limiter: str, direction: str) -> dict[str, Label]:
-    return {
-        "experiment": slot.experiment,
-        "limiter": limiter,
-        "direction": direction,
-        "payload": slot.payload_bytes,
-        "kbit": slot.kbit,
-    }
+    return labels_of(slot.experiment, limiter, direction, payload=slot.payload_bytes, kbit=slot.kbit)

@@ -14,15 +14,14 @@ from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, limit_all
 from lab.evaluation.core import WARM_UP_S, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
-from lab.evaluation.together import Pair, beds, receivers, run
-from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
+from lab.evaluation.together import Pair, add_all, beds, receivers, run
+from measuring.framing import frame_count, goodput_bound, offered_on_wire
 from measuring.judge import NS, ahead_bytes, bucket_bytes, goodput_samples, zero_samples
 from measuring.netns import Namespace
 from measuring.traffic import Results, data, ends
 
 LIMIT_KBIT = 500
 LIMITERS = (OURS, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
-FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
 # The queue holds more than 100 ms at this limit; a station gives up what it is more than 50 ms behind with.
 MAX_GIVEN_UP_S = 0.05
 ENOUGH = 0.95  # of what is offered has to arrive where nothing limits, or the machine was the limit
@@ -140,7 +139,6 @@ def _note(outcome: Outcome, experiment: str, bed: Bed, cells: Sequence[Cell], re
                 experiment, bed.limiter, direction, payload=cell.payload_bytes, offered=cell.offered_kbit
             )
             samples = _samples(results, receiver, wire.name)
-            for one in samples:
-                outcome.add(one, "kbit/s", **labels, what="sample", repetition=number)
+            add_all(outcome, samples, "kbit/s", **labels, what="sample", repetition=number)
             outcome.add(sum(samples) / len(samples), "kbit/s", **labels, what="average")
             outcome.add(zero_samples(samples), "samples", **labels, what="zeros")

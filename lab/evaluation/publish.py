@@ -6,8 +6,6 @@ under its own head. What the top of the page sums up is read from its sections.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,30 +81,6 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
 def _of_sentences(table: Table) -> str:
     return table.markdown().replace("--:", "---")
-
-
-# --- samples ----------------------------------------------------------------------------------------------------
-
-
-def csv_text(outcome: Outcome) -> str:
-    """A row per sample: all labels of its series (empty where a series lacks one), its number, value and unit."""
-    names = list(dict.fromkeys(name for one in outcome.series for name in one.labels))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "number", "value", "unit"])
-    for one in outcome.series:
-        labels = [one.labels.get(name, "") for name in names]
-        for number, value in enumerate(one.samples, start=1):
-            writer.writerow([*labels, number, f"{value:.10g}", one.unit])
-    return out.getvalue()
-
-
-def write_samples(folder: Path, sections: Iterable[Section]) -> None:
-    """A CSV file per suite, below `folder` as its plots are."""
-    below = folder / FOLDER
-    below.mkdir(parents=True, exist_ok=True)
-    for one in sections:
-        (below / f"{one.name}.csv").write_text(csv_text(one.outcome), encoding="utf-8")
 
 
 # --- the page ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from lab.evaluation.bed import Bed, Wire
 from lab.evaluation.core import FROM_USER, TO_USER
 from lab.evaluation.limiters import NO_LIMIT, OWN
 from lab.measuring import tap
-from measuring.iproute import LabError
+from lab.running import output_of, ready
 from measuring.netns import Namespace
 
 IFB_FROM_USER = "slbw1"  # ours, where what users send has passed its limit
@@ -24,18 +24,15 @@ class Tapping:
         remote = wire.ends[1][0]
         self._seconds = seconds
         self._taps = {
-            TO_USER: start_tap(bed.users, wire.dev, "--to", remote, seconds),
-            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "--from", remote, seconds),
+            TO_USER: start_tap(bed.users, wire.dev, "to", remote, seconds),
+            FROM_USER: start_tap(bed.ap, device_behind(bed.limiter, wire), "from", remote, seconds),
         }
 
     def finish(self) -> dict[str, Seen]:
         """By direction. Raises `LabError`, or `ValueError` when a tap missed packets."""
         found: dict[str, Seen] = {}
         for direction, process in self._taps.items():
-            said, complaints = process.communicate(timeout=self._seconds + 30)
-            if process.returncode != 0:
-                raise LabError(f"a tap ended with {process.returncode}: {complaints.strip()[-300:]}")
-            found[direction] = tap.unpack(said)
+            found[direction] = seen_by(process, self._seconds)
         return found
 
 
@@ -47,9 +44,11 @@ def device_behind(limiter: str, wire: Wire) -> str:
 
 
 def start_tap(host: Namespace, dev: str, which: str, address: str, seconds: float) -> subprocess.Popen[str]:
-    """Of the packets `--to` or `--from` this address that pass a device; it listens when this returns. Raises
+    """Of the packets `to` or `from` this address that pass a device; it listens when this returns. Raises
     `LabError`."""
-    started = host.python("lab.measuring.tap", "--dev", dev, which, address, "--seconds", str(seconds))
-    if started.stdout is None or started.stdout.readline().strip() != "ready":
-        raise LabError("the tap did not start")
-    return started
+    return ready(host, "lab.measuring.tap", dev, which, address, str(seconds))
+
+
+def seen_by(started: subprocess.Popen[str], seconds: float) -> Seen:
+    """By a tap of so many seconds. Raises `LabError`, or `ValueError` when it missed packets."""
+    return tap.unpack(output_of(started, "a tap", seconds + 30))

@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
@@ -25,14 +24,15 @@ from contract.link_tests import FIRST_TEST_PORT, TEST_LANES
 from lab.bench.core import Outcome, median
 from lab.bench.report import NOTHING
 from lab.demo.agent import DemoAgent
+from lab.demo.client import running_client
 from lab.demo.site import DemoSite
-from lab.demo.world import AP_IPV4, SITE_ADDRESS, SITE_URL, UserAs, World
+from lab.demo.world import AP_IPV4, SITE_URL, UserAs, World
 from lab.evaluation import together
+from lab.evaluation.conversations import udp_ports
 from lab.evaluation.core import Claim, labels_of
 from lab.evaluation.limiters import OURS
-from lab.evaluation.taps import start_tap
-from lab.forward import PortForward
-from lab.measuring import tap
+from lab.evaluation.taps import seen_by, start_tap
+from lab.running import until
 from lab.serve import is_healthy
 from lab.service import CoordinationService
 from measuring.iproute import LabError, cleanup_stale
@@ -78,36 +78,19 @@ class Stand:
 
         return dict(self.user.call(ask))
 
-    @contextmanager
-    def client(self) -> Iterator[subprocess.Popen[str]]:
+    def client(self) -> AbstractContextManager[subprocess.Popen[str]]:
         """`scionlab-bw test LINK quick` on the host of the AS."""
-        with self.user.call(lambda: PortForward(self.user, SITE_ADDRESS, 0)) as site:
-            url = f"http://127.0.0.1:{site.local_port}"
-            arguments = ["test", str(self.link_id), "quick", "--set", f"seconds={PHASE_S}", "--json"]
-            process = self.user.popen(
-                [sys.executable, "-m", "scionlab_bw", *arguments],
-                env=os.environ | {"SCIONLAB_BW_URL": url, "SCIONLAB_BW_TOKEN": self.token},
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
+        arguments = ("test", str(self.link_id), "quick", "--set", f"seconds={PHASE_S}", "--json")
+        return running_client(self.user, self.token, *arguments)
 
     def data_times_s(self, running: subprocess.Popen[str]) -> list[float]:
         """Of the monotonic clock: when data packets of a tap passed."""
-        said, complaints = running.communicate(timeout=RUN_S + 30)
-        if running.returncode != 0:
-            raise LabError(f"a tap ended with {running.returncode}: {complaints.strip()[-300:]}")
-        times, sizes = tap.unpack(said)
+        times, sizes = seen_by(running, RUN_S)
         return [at / NS for at, size in zip(times, sizes, strict=True) if size >= DATA_BYTES]
 
     def left(self) -> int:
         """Sockets of the test ports, and entries of the kernel for them."""
-        lines = self.ap.run("ss", "-Huln").splitlines()
-        open_ports = {int(line.split()[3].rpartition(":")[2]) for line in lines}
-        return sum(len(ports & TEST_PORTS) for ports in (open_ports, self._keys()))
+        return sum(len(ports & TEST_PORTS) for ports in (udp_ports(self.ap), self._keys()))
 
     def _keys(self) -> set[int]:
         """The local ports that the kernel knows; they end the keys of the engine's map of links."""
@@ -141,11 +124,7 @@ def stand() -> Iterator[Stand]:
         stack.callback(agent.close)
         agent.start()
         site.create_user_as(ANNA, host.attachment_point_id)
-        deadline = time.monotonic() + READY_S
-        while site.status(ANNA)["stage"] != "enforced":
-            if time.monotonic() > deadline:
-                raise LabError(f"the limit was not enforced within {READY_S:g} s")
-            time.sleep(0.2)
+        until(lambda: site.status(ANNA)["stage"] == "enforced", "the limit was not enforced", READY_S, pause_s=0.2)
         user = world.users[ANNA.host_name]
         yield Stand(site, service, agent, world.ap, user, site.token(ANNA.owner), int(site.link(ANNA)["id"]))
 
@@ -172,7 +151,7 @@ def _note(outcome: Outcome, measured: Mapping[str, float]) -> None:
 
 def _to_the_verdict(stand: Stand) -> dict[str, float]:
     version = stand.limits_version()
-    taps = [start_tap(stand.user, "eth0", which, AP_IPV4, RUN_S) for which in ("--from", "--to")]
+    taps = [start_tap(stand.user, "eth0", which, AP_IPV4, RUN_S) for which in ("from", "to")]
     wall_s = time.time() - time.monotonic()
     began_s = time.monotonic()
     with stand.client() as client:
@@ -192,11 +171,8 @@ def _to_the_verdict(stand: Stand) -> dict[str, float]:
 
 def _begun(stand: Stand, before: int) -> dict[str, Any]:
     """The test that the client reserved, `KILLED_AFTER_S` after its beginning."""
-    deadline = time.monotonic() + READY_S
-    while (test := stand.newest_test())["id"] == before:
-        if time.monotonic() > deadline:
-            raise LabError("the client reserved no test")
-        time.sleep(0.1)
+    until(lambda: stand.newest_test()["id"] != before, "the client reserved no test", READY_S, pause_s=0.1)
+    test = stand.newest_test()
     time.sleep(max(0.0, datetime.fromisoformat(test["begins_at"]).timestamp() + KILLED_AFTER_S - time.time()))
     return test
 
@@ -204,7 +180,7 @@ def _begun(stand: Stand, before: int) -> dict[str, Any]:
 def _far_end_killed(stand: Stand) -> float:
     """From its death to the last data packet of the attachment point."""
     before = stand.newest_test()["id"]
-    running = start_tap(stand.user, "eth0", "--from", AP_IPV4, RUN_S)
+    running = start_tap(stand.user, "eth0", "from", AP_IPV4, RUN_S)
     with stand.client() as client:
         test = _begun(stand, before)
         client.send_signal(signal.SIGKILL)

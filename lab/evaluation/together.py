@@ -19,7 +19,6 @@ from measuring.judge import NS, Span, all_pauses_s, bins_kbit
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Plan, Results, run_traffic
 
-FULL_PAYLOAD_BYTES = {4: 1472, 6: 1452}  # one frame of 1514 bytes
 MOST_DISTURBED_S = 0.1  # beyond, a control that is wrong by 10 % is not told from a limit of 100 kbit/s within 3 s
 LATE_WAKE_UP_S = 0.008  # two ticks of the kernel (HZ=250) that a softirq may wait behind a running program
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from lab.bench.core import Outcome, Series, Step
 from lab.evaluation.bed import Bed, limit_all
@@ -17,7 +18,7 @@ from lab.evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, Evaluat
 from lab.evaluation.figures import GridOutcome
 from lab.evaluation.grid import LIMIT_KBIT, Cell
 from lab.evaluation.limiters import OURS, THESIS
-from lab.evaluation.together import beds
+from lab.evaluation.together import add_all, beds
 from lab.measuring import iperf
 from measuring.iproute import LabError
 
@@ -56,7 +57,7 @@ def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, out
         ]
         with ThreadPoolExecutor(max_workers=len(tasks)) as pool:
             reports = list(pool.map(partial(_run, scale.samples), tasks))
-    for task, (report, is_second_try) in zip(tasks, reports, strict=True):
+    for task, (samples, is_second_try) in zip(tasks, reports, strict=True):
         if is_second_try:
             outcome.note("An iperf3 that could not start was started once more.")
         labels = labels_of(
@@ -66,13 +67,12 @@ def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, out
             payload=task.cell.payload_bytes,
             offered=task.cell.offered_kbit,
         )
-        for one in report.samples_kbit:
-            outcome.add(one, "kbit/s", **labels, what="iperf3 sample")
-        outcome.add(report.goodput_kbit, "kbit/s", **labels, what=IPERF_AVERAGE)
+        add_all(outcome, samples, "kbit/s", **labels, what="iperf3 sample")
+        outcome.add(fmean(samples), "kbit/s", **labels, what=IPERF_AVERAGE)
 
 
-def _run(seconds: int, task: _Task) -> tuple[iperf.IperfResult, bool]:
-    """The report, and whether it took two tries. Raises `LabError` when the second fails as well."""
+def _run(seconds: int, task: _Task) -> tuple[list[float], bool]:
+    """Goodput in each second, and whether it took two tries. Raises `LabError` when the second fails as well."""
     local, remote = task.bed.wire(task.number).ends
     measure = partial(
         iperf.measure_udp,

@@ -197,14 +197,13 @@ def _copies(frame: Frame) -> Iterator[bytes]:
     size = 2 if frame.family == 4 else 4
     if not identified or identified > len(encoded):
         return
-    for number in range(1, frame.copies):
+    for _ in range(1, frame.copies):
         place = slice(identified - size, identified)
         value = int.from_bytes(encoded[place], "big") + 1 & 0x7FFF
         encoded[place] = value.to_bytes(size, "big")
         if size == 2 and "ipv4.checksum" not in frame.changes:
             shape.mend_checksum(encoded, identified - 6)
         yield bytes(encoded)
-        del number
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,10 +56,8 @@ def fuzz(
     object_file: Path = OBJECT,
     *,
     keep_going: bool = False,
-    rules: frozenset[str] = frozenset(),
-    progress: Callable[[int], None] = lambda _: None,
 ) -> Found:
-    """`rules`: only these count; none: all do. `keep_going`: the first finding of each kind."""
+    """`keep_going`: the first finding of each kind."""
     found, known = Found(), set[str]()
     with replay(object_file) as running:
         began = time.process_time()
@@ -71,9 +68,7 @@ def fuzz(
             broken, count = examined(running, tried, is_probed=probed, is_on_both=both)
             found.frames += count
             found.sequences += 1
-            if number % 1000 == 0:
-                progress(found.frames)
-            if broken is None or (rules and broken.rule not in rules):
+            if broken is None:
                 continue
             one = Finding(broken, seed, number, found.frames, smallest(running, tried, broken))
             if one.kind in known:

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ap_agent.dataplane.engine import Engine
-from ap_agent.dataplane.program import OBJECT, Key
+from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.document.state import Direction
 from lab.frames import grow, shape
@@ -95,11 +95,11 @@ def _with_prefix(address: bytes) -> str:
     return f"{ip_address(address)}/{24 if len(address) == 4 else 64}"
 
 
-def send(frames: int, seed: int, *, from_user: bool, is_limited: bool, object_file: Path = OBJECT) -> Came:
+def send(frames: int, seed: int, *, from_user: bool, is_limited: bool) -> Came:
     """About so many frames, half of them from each processor. Raises `LabError`, `AgentError`."""
     with pair() as (user, ap), tempfile.TemporaryDirectory(prefix="slbwf-") as folder, contextlib.ExitStack() as stack:
         maps_dir = Path(folder) / "maps"
-        engine = ap.call(lambda: Engine(maps_dir, object_file=object_file))
+        engine = ap.call(lambda: Engine(maps_dir))
         stack.callback(run_command, ["umount", str(maps_dir)], check=False)
         stack.callback(engine.close)
         if is_limited and not ap.call(lambda: engine.enforce(links())).is_ok:

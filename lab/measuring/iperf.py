@@ -10,32 +10,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import subprocess
-import time
-from dataclasses import dataclass
 from typing import Any
 
+from lab.running import until
 from measuring.iproute import LabError
 from measuring.netns import Namespace
 from measuring.traffic import Address
 
-PAYLOAD_BYTES = 1472
-_START_TRIES = 50
+_START_S = 10.0
 # iperf3 counts when it gets around to reading: kept waiting by other programs, it puts bytes into the wrong second.
 _AHEAD = ("nice", "-n", "-20")
-
-
-@dataclass(frozen=True)
-class IperfResult:
-    """What the receiver reported: payload per whole second after the warm-up, kbit/s; complete datagrams for UDP."""
-
-    samples_kbit: list[float]
-
-    @property
-    def goodput_kbit(self) -> float:
-        """Their mean."""
-        return statistics.fmean(self.samples_kbit)
 
 
 def available() -> str | None:
@@ -50,12 +35,13 @@ def measure_udp(
     remote: Address,
     *,
     offered_kbit: int,
-    seconds: int = 3,
-    reverse: bool = False,
-    payload_bytes: int = PAYLOAD_BYTES,
-    warm_up_s: int = 1,
-) -> IperfResult:
-    """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up. Raises `LabError`.
+    seconds: int,
+    reverse: bool,
+    payload_bytes: int,
+    warm_up_s: int,
+) -> list[float]:
+    """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up; what the receiver
+    reported: payload of complete datagrams per whole second after the warm-up, kbit/s. Raises `LabError`.
 
     To the server, or from it with `reverse`. The warm-up is left out (`-O`), and so is what comes after the last whole
     interval.
@@ -81,7 +67,7 @@ def measure_udp(
     samples = [rate / 1000 for rate in _interval_rates(document)]
     if not samples:
         raise LabError(f"iperf3 reports no whole second of {seconds} s")
-    return IperfResult(samples)
+    return samples
 
 
 def _interval_rates(document: dict[str, Any]) -> list[float]:
@@ -93,9 +79,9 @@ def _interval_rates(document: dict[str, Any]) -> list[float]:
 def _wait_for_listener(host: Namespace, port: int) -> None:
     """Until the server listens; the first line of /proc/net/tcp{,6} with this port in state LISTEN (0A)."""
     wanted = f":{port:04X} "
-    for _ in range(_START_TRIES):
+
+    def listens() -> bool:
         table = host.run("cat", "/proc/net/tcp", "/proc/net/tcp6")
-        if any(wanted in line and " 0A " in line for line in table.splitlines()):
-            return
-        time.sleep(0.02)
-    raise LabError(f"iperf3 does not listen on port {port}")
+        return any(wanted in line and " 0A " in line for line in table.splitlines())
+
+    until(listens, f"iperf3 does not listen on port {port}", _START_S, pause_s=0.02)

@@ -34,7 +34,7 @@ class NewReno:
         self._recovery_from_ns = -1
         self._smoothed_ns = float(INITIAL_RTT_NS)
         self._variation_ns = INITIAL_RTT_NS / 2
-        self._latest_ns = self._least_ns = 0
+        self._latest_ns = 0
         self._probes = 0  # timeouts in a row
         self._probes_to_send = 0
         self._last_sent_ns = 0
@@ -101,7 +101,6 @@ class NewReno:
             self._variation_ns += (abs(self._smoothed_ns - rtt_ns) - self._variation_ns) / 4
             self._smoothed_ns += (rtt_ns - self._smoothed_ns) / 8
         self._latest_ns = rtt_ns
-        self._least_ns = min(self._least_ns or rtt_ns, rtt_ns)
 
     def _grow(self, sent_ns: int) -> None:
         """Section 7.3: twice per round trip in slow start, one packet per round trip later, not during recovery."""

@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.iproute import LabError
+from lab.running import output_of, ready
 from measuring.netns import Namespace
 from measuring.worker import end_with_parent
 
@@ -49,27 +49,16 @@ class ServedHost:
     def __init__(self, host: Namespace, address: str) -> None:
         """Raises `LabError` when the server does not start."""
         self.address = address
-        server = host.python("lab.measuring.probes", "serve", address)
-        if server.stdout is None or server.stdout.readline().strip() != "ready":
-            host.lab.stop(server)
-            said = server.stderr.read().strip() if server.stderr is not None else ""
-            raise LabError(f"the probe server of {host.name} did not start: {said}")
+        ready(host, __name__, "serve", address)
 
     def start_asking(self, asker: Namespace, seconds: float) -> subprocess.Popen[str]:
         """Begin to ask from another host; `answers` collects."""
-        return asker.python("lab.measuring.probes", "ask", self.address, str(seconds))
+        return asker.python(__name__, "ask", self.address, str(seconds))
 
 
-def answers(asking: subprocess.Popen[str], timeout_s: float = 60.0) -> dict[str, Answers]:
+def answers(asking: subprocess.Popen[str]) -> dict[str, Answers]:
     """What `start_asking` found, keyed `udp` and `tcp`. Raises `LabError`."""
-    try:
-        out, err = asking.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired as exc:
-        asking.kill()
-        raise LabError("a probe did not end in time") from exc
-    if asking.returncode != 0:
-        raise LabError(f"a probe ended with {asking.returncode}: {err.strip()}")
-    return {kind: Answers(**found) for kind, found in json.loads(out).items()}
+    return {kind: Answers(**found) for kind, found in json.loads(output_of(asking, "a probe", 60.0)).items()}
 
 
 # --- the server -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What passes a device, packet by packet: kernel times and lengths, whatever program sends it.
 
-    python -m lab.measuring.tap --dev DEV --to ADDRESS --seconds S      or --from ADDRESS
+    python -m lab.measuring.tap DEV to|from ADDRESS SECONDS
 
 Prints `ready`, listens for so many seconds, and prints JSON with the columns packed. Only IPv4 packets with this
 destination (or source) are taken, 64 bytes of each: the length on the wire comes from the IP header.
@@ -8,7 +8,6 @@ destination (or source) are taken, 64 bytes of each: the length on the wire come
 
 from __future__ import annotations
 
-import argparse
 import base64
 import ctypes
 import json
@@ -29,7 +28,7 @@ SO_ATTACH_FILTER = 26
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 ETH_P_ALL = 3
 SNAP_BYTES = 64
-SOURCE_OFFSET, DESTINATION_OFFSET = 26, 30  # in an Ethernet frame with IPv4
+OFFSETS = {"from": 26, "to": 30}  # of the address in an Ethernet frame with IPv4
 TICK_S = 0.001
 # Classic BPF (linux/filter.h): load half word or word at an offset, jump if equal, return so many bytes.
 _LDH, _LD, _JEQ, _RET = 0x28, 0x20, 0x15, 0x06
@@ -93,19 +92,13 @@ def unpack(text: str) -> tuple[array[int], array[int]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.measuring.tap", description=__doc__)
-    parser.add_argument("--dev", required=True)
-    parser.add_argument("--to")
-    parser.add_argument("--from", dest="source")
-    parser.add_argument("--seconds", type=float, required=True)
-    given = parser.parse_args(argv)
-    signal.alarm(int(given.seconds) + 60)  # SIGALRM ends the process: nobody waits for a harness that is gone
+    dev, which, address, seconds = argv
+    signal.alarm(int(float(seconds)) + 60)  # SIGALRM ends the process: nobody waits for a harness that is gone
     end_with_parent()
     go_ahead_of_others()
-    offset = DESTINATION_OFFSET if given.to else SOURCE_OFFSET
-    with listen(given.dev, offset, given.to or given.source) as opened:
+    with listen(dev, OFFSETS[which], address) as opened:
         print("ready", flush=True)
-        times, sizes = capture(opened, given.seconds)
+        times, sizes = capture(opened, float(seconds))
         columns = {"times_ns": times, "sizes": sizes}
         packed = {name: base64.b64encode(one.tobytes()).decode("ascii") for name, one in columns.items()}
         print(json.dumps({**packed, "missed": missed(opened)}))

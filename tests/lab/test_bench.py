@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from lab.bench.__main__ import SUITES, load, page_of
-from lab.bench.core import Outcome, Scale, median, percentile, quartiles
+from lab.bench.core import Outcome, Scale, median, percentile
 from lab.bench.publish import PUBLISHED
 from lab.bench.report import Verdict, replace_between
 from lab.bench.suites import install, packet, save, service
 
 
-def test_medians_quartiles_and_percentiles() -> None:
+def test_medians_and_percentiles() -> None:
     assert (median([1.0, 2.0, 90.0]), median([4.0, 1.0, 2.0, 90.0])) == (2.0, 3.0)
-    assert (quartiles([1, 2, 3, 4, 5]), quartiles([7.0])) == ((2.0, 4.0), (7.0, 7.0))
     samples = list(range(100, 0, -1))
     assert [percentile(samples, share) for share in (0.5, 0.99, 1.0, 0.0, 0.001)] == [50, 99, 100, 1, 1]
-    for nothing in (median, quartiles):
-        with pytest.raises(ValueError, match="no samples"):
-            nothing([])
+    with pytest.raises(ValueError, match="no samples"):
+        median([])
 
 
 def test_every_suite_has_steps_and_a_place_in_docs_and_says_nothing_of_nothing() -> None:

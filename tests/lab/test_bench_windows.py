@@ -11,7 +11,6 @@ def test_a_window_may_carry_its_rate_a_burst_and_two_frames() -> None:
     # 1 Gbit/s: 125 MB/s, a burst of 4 ms of it; one frame goes straight on, one begins on the last byte of the burst.
     assert allowed_bytes(1_000_000, 0.1) == 12_500_000 + 500_000 + 3028
     assert allowed_bytes(500) == 4000 + 3028
-    assert allowed_bytes(500, has_heartbeats=True) == 4000 + 3028 + 20_000
 
 
 def test_the_busiest_window_is_found_wherever_it_begins() -> None:

@@ -14,7 +14,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from contract.link_info import check_link_info
 from lab.bench.engines import Engine
 from lab.scion.host import ScionHost
 from lab.scion.net import CORE, USER, ScionNet
@@ -32,7 +31,7 @@ def limiter(net: ScionNet) -> Iterator[Engine]:
 
 
 def limit(engine: Engine, net: ScionNet, kbit: int) -> None:
-    engine.enforce(check_link_info(net.link_info(kbit)))
+    engine.enforce(net.link_info(kbit))
 
 
 def changes(net: ScionNet) -> list[int]:

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django
+
+from lab.bench.core import cpu_s_of
 
 if TYPE_CHECKING:
     from scionlab.testbed.models import Host
@@ -44,8 +44,7 @@ def _now() -> tuple[float, float, float]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid(), pg_current_wal_lsn() - '0/0'::pg_lsn")
         pid, wal = cursor.fetchone()
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return time.process_time(), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), float(wal)
+    return time.process_time(), cpu_s_of(pid), float(wal)
 
 
 # --- receipts -----------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""One module per suite: `steps(scale)` says what to do, `tables(outcome)` and `plots(outcome)` show what came out."""
+"""One module per suite: `steps(scale)` says what to do, `verdicts(outcome)` and `plots(outcome)` what came out."""

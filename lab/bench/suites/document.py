@@ -18,9 +18,8 @@ from typing import Self
 from ap_agent.document.handover import document_bytes, write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import FILE_NAME
-from contract.link_info import LinkInfo
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.engines import entries_of
+from lab.bench.engines import Entry
 from lab.bench.report import Verdict, figure
 from lab.bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
 from lab.processes import Processes
@@ -59,10 +58,10 @@ class LimiterProcess:
         self.programs.__exit__(None, None, None)
         tear_down(self.host, NIC, *IFBS)
 
-    def hand(self, links: Mapping[int, LinkInfo]) -> tuple[float, float]:
+    def hand(self, links: Mapping[int, Entry]) -> tuple[float, float]:
         """Seconds until the state tells that these are enforced, and CPU seconds. Raises `LabError`."""
         self._limits_version += 1
-        link_info = json.dumps(entries_of(links)).encode()
+        link_info = json.dumps(links).encode()
         data = document_bytes(None, HOST_ID, Version(1, 1, self._limits_version), link_info)
         digest = hashlib.sha256(link_info).hexdigest()
         before_s, began = cpu_s_of(self.pid), time.monotonic()

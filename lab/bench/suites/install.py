@@ -15,10 +15,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from contract.link_info import LinkInfo
 from lab.bench import rtnl
 from lab.bench.core import Outcome, Scale, Step
-from lab.bench.engines import Cycle, Engine
+from lab.bench.engines import Cycle, Engine, Entry
 from lab.bench.peers import tree
 from lab.bench.plots import Plot
 from lab.bench.report import Verdict, at_most, figure
@@ -63,15 +62,14 @@ def _measure(size: int, outcome: Outcome) -> None:
     """Every variant once, one after the other: to make a class the kernel walks over those of the *whole machine*, so
     that what another host has would be counted as well."""
     round_ = _Round(make_links(size, kbit=KBIT), outcome)
-    recorded = round_.ours()
-    round_.kernel(*recorded)
+    round_.kernel(*round_.ours())
     round_.batch()
 
 
 class _Round:
     """A host for each variant, gone before the next one is made."""
 
-    def __init__(self, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
+    def __init__(self, links: Mapping[int, Entry], outcome: Outcome) -> None:
         self._links, self._outcome = links, outcome
         self._size = len(links)
         number = (self._size + 1) // 2
@@ -91,8 +89,8 @@ class _Round:
         for name, value in {**grown, "all": sum(grown.values())}.items():
             self._outcome.add(value, "bytes", what=MEMORY, part=name, size=self._size, variant=variant)
 
-    def ours(self) -> tuple[rtnl.Recording, list[rtnl.Recording], rtnl.Recording]:
-        """What was sent while it installed, changed a limit, and had nothing to do."""
+    def ours(self) -> tuple[rtnl.Recording, list[rtnl.Recording]]:
+        """What was sent while it installed, and while it changed a limit."""
         with Lab(PREFIX) as lab:
             host = attachment_point(lab)
             before = kernel_bytes()
@@ -112,9 +110,9 @@ class _Round:
             questions = recording_of(looked)
             self._kernel_alone(host, lambda: rtnl.read_dumps(questions.dumps)[0], NO_OP)
             tear_down(host, *DEVICES)
-        return recording_of(installed), [recording_of(one) for one in changes], questions
+        return recording_of(installed), [recording_of(one) for one in changes]
 
-    def kernel(self, installed: rtnl.Recording, changes: list[rtnl.Recording], _: rtnl.Recording) -> None:
+    def kernel(self, installed: rtnl.Recording, changes: list[rtnl.Recording]) -> None:
         """The same messages again, and nothing else."""
         with Lab(PREFIX) as lab:
             host = attachment_point(lab)
@@ -138,10 +136,12 @@ class _Round:
 
     def batch(self) -> None:
         with Lab(PREFIX) as lab:
-            host = _host_with_ifbs(lab)
+            host = attachment_point(lab)
+            for dev in IFBS:
+                sink(host, dev)
             self._add(_batch(host, tree.tree_lines(self._links)), INSTALL, BATCH)
             for links in self._changed:
-                lines = list(tree.link_lines(links[self._number], "change"))
+                lines = list(tree.link_lines(self._number, links[self._number], "change"))
                 self._add(_batch(host, lines), CHANGE, BATCH)
             self._check(host)
             tear_down(host, *DEVICES)
@@ -175,13 +175,6 @@ def recording_of(cycle: Cycle) -> rtnl.Recording:
 def writes_again(recording: rtnl.Recording) -> list[rtnl.Message]:
     """Without filters: their program is a file descriptor of another process."""
     return [one for one in recording.writes if one.kind != RTM_NEWTFILTER]
-
-
-def _host_with_ifbs(lab: Lab) -> Namespace:
-    host = attachment_point(lab)
-    for dev in IFBS:
-        sink(host, dev)
-    return host
 
 
 def _batch(host: Namespace, lines: list[str]) -> float:
@@ -261,4 +254,4 @@ def plots(outcome: Outcome) -> list[Plot]:
         if series:
             lines[variant] = sorted((float(one.labels["size"]), one.median * 1000) for one in series)
     title = "Installing all links from nothing, both directions"
-    return [Plot("install", title, "ms", "links", lines=lines)] if lines else []
+    return [Plot("install", title, "ms", "links", lines=lines)]

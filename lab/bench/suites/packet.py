@@ -22,9 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from contract.link_info import LinkInfo
 from lab.bench.core import Label, Outcome, Scale, Step, interleave
-from lab.bench.engines import Engine
+from lab.bench.engines import Engine, Entry
 from lab.bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
 from lab.bench.peers import thesis
 from lab.bench.plots import Plot
@@ -84,7 +83,7 @@ def steps(scale: Scale) -> list[Step]:
 class _Hosts:
     """An attachment point per variant, with so many links; `sockets` send to and from the users of each."""
 
-    def __init__(self, lab: Lab, stack: ExitStack, links: dict[int, LinkInfo], variants: Sequence[str]) -> None:
+    def __init__(self, lab: Lab, stack: ExitStack, links: dict[int, Entry], variants: Sequence[str]) -> None:
         self.found: dict[str, Namespace] = {}
         self.sockets: dict[tuple[str, str], socket.socket] = {}
         self.ours: Engine | None = None
@@ -105,7 +104,7 @@ class _Hosts:
             tear_down(host, NIC, *IFBS)
 
 
-def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: ExitStack) -> Engine | None:
+def _install(variant: str, host: Namespace, links: dict[int, Entry], stack: ExitStack) -> Engine | None:
     if variant in (EMPTY, INSTANT):
         host.run("tc", "qdisc", "add", "dev", NIC, "clsact")
     if variant == INSTANT:
@@ -116,7 +115,7 @@ def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: E
         engine.enforce(links)
         return engine
     elif variant == THESIS:
-        known = [thesis.ThesisLink(n, str(one.remote_ip), one.bandwidth_kbit) for n, one in links.items()]
+        known = [thesis.ThesisLink(n, one["IP-Address"], one["Bandwidth"]) for n, one in links.items()]
         listing = thesis.enforce_commands(NIC, known, default_kbit=known[0].kbit)[len(thesis.remove_commands("", "")) :]
         host.ip_batch([" ".join(command[1:]) for command in listing[:2]])
         lines = [" ".join(command[1:]) for command in listing[2:]]
@@ -189,7 +188,7 @@ def _measure_flooded(size: int, rounds: int, outcome: Outcome) -> None:
         bound(lambda: _flooded_rounds(hosts, links[1], size, rounds, outcome))
 
 
-def _flooded_rounds(hosts: _Hosts, link: LinkInfo, size: int, rounds: int, outcome: Outcome) -> None:
+def _flooded_rounds(hosts: _Hosts, link: Entry, size: int, rounds: int, outcome: Outcome) -> None:
     loads = _loads(size, 4)
     meter = CpuMeter()
     cells = [(variant, way, traffic) for variant, way in hosts.sockets for traffic in (NOBODY, FLOODED)]
@@ -201,10 +200,10 @@ def _flooded_rounds(hosts: _Hosts, link: LinkInfo, size: int, rounds: int, outco
 
 
 @contextlib.contextmanager
-def _flood(host: Namespace, link: LinkInfo, direction: str) -> Iterator[None]:
+def _flood(host: Namespace, link: Entry, direction: str) -> Iterator[None]:
     """Packets of this link, from another processor."""
-    here = [LOCAL[4], str(link.local_port)]
-    there = [str(link.remote_ip), str(link.remote_port)]
+    here = [link["Local-IP"], str(link["Local-Port"])]
+    there = [link["IP-Address"], str(link["Port"])]
     where, ends = (host, [*here, *there]) if direction == TO_USER else (users_of(host), [*there, *here])
     process = where.python("lab.bench.flood", NIC, *ends, stdin=subprocess.PIPE)
     try:
@@ -278,4 +277,4 @@ def plots(outcome: Outcome) -> list[Plot]:
         if measured := [(size, value) for size, value in points if value is not None]:
             lines[variant] = measured
     title = "CPU time per packet to the user over the number of links, random order"
-    return [Plot("packet", title, "ns per packet", "links", lines=lines)] if lines else []
+    return [Plot("packet", title, "ns per packet", "links", lines=lines)]

@@ -76,12 +76,12 @@ def _conditions_step(links: int, rounds: int) -> Step:
 def _measure_conditions(links: int, rounds: int, outcome: Outcome) -> None:
     """All at one attachment point: the page of it then shows as many as it ever does."""
     with world.site("postgresql", hosts=0, links=0) as site:
-        facts = json.loads(site.run(["-m", "lab.bench.service_data", "people", str(links), "1"]).splitlines()[-1])
+        facts = json.loads(site.run("-m", "lab.bench.service_data", "people", str(links), "1").splitlines()[-1])
         with site.serve() as server:
             line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             for _ in range(3):  # the conditions take turns, so that a busy machine harms none more than another
                 for condition in CONDITIONS:
-                    site.run(["-m", "lab.bench.service_data", "turn", condition])
+                    site.run("-m", "lab.bench.service_data", "turn", condition)
                     for page in JUDGED:
                         add = partial(outcome.add, what="condition", page=page.name, condition=condition)
                         _repeat(server, partial(_get, line, page, facts), rounds, add)
@@ -99,7 +99,7 @@ def _repeat(server: WebServer, ask: Callable[[], object], rounds: int, add: Call
 
 def _measure(ases: int, rounds: int, outcome: Outcome) -> None:
     with world.site("postgresql", hosts=0, links=0) as site:
-        facts = json.loads(site.run(["-m", "lab.bench.service_data", "people", str(ases)]).splitlines()[-1])
+        facts = json.loads(site.run("-m", "lab.bench.service_data", "people", str(ases)).splitlines()[-1])
         with site.serve() as server:
             _click(site, server, facts, rounds, partial(outcome.add, ases=ases))
 

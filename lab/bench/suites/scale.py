@@ -88,7 +88,7 @@ def _sweep(hosts: int, many: int, outcome: Outcome) -> None:
 
 def _run(*arguments: str | int) -> list[dict[str, Any]]:
     with world.site("postgresql", hosts=0, links=0) as site:
-        said = site.run(["-m", "lab.bench.scale.program", *map(str, arguments)]).splitlines()
+        said = site.run("-m", "lab.bench.scale.program", *map(str, arguments)).splitlines()
     return [json.loads(line) for line in said if line.startswith("{")]
 
 

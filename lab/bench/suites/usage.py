@@ -32,21 +32,11 @@ def _measure(scale: Scale, outcome: Outcome) -> None:
     """On one server: what is there already is the other rows of who comes later."""
     sizes = scale.pick([(100, 0), (1000, 60_000)], [(20, 0), (200, 30_000)])
     with world.site("postgresql", hosts=0, links=sizes[-1][0]) as site:
-
-        def measured(*command: str | int) -> str:
-            return site.run(["-m", "lab.bench.service_usage", *map(str, command)])
-
-        for number, (count, rows) in enumerate(sizes):
-            _add(outcome, measured("take", count, number, rows), count, rows)
-
-
-def _lines(said: str) -> list[tuple[str, float, str]]:
-    return [tuple(json.loads(line)) for line in said.splitlines() if line.startswith("[")]
-
-
-def _add(outcome: Outcome, said: str, links: int, rows: int) -> None:
-    for what, value, unit in _lines(said):
-        outcome.add(value, unit, what=what, links=links, rows=rows)
+        for number, (links, rows) in enumerate(sizes):
+            said = site.run("-m", "lab.bench.service_usage", str(links), str(number), str(rows))
+            for line in said.splitlines():
+                what, value, unit = json.loads(line)
+                outcome.add(value, unit, what=what, links=links, rows=rows)
 
 
 # --- what it says -----------------------------------------------------------------------------------------------

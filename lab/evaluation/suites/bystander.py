@@ -25,7 +25,6 @@ LIMITERS = (OURS, THESIS, NO_LIMIT)
 SAME, OTHER = "the link's own address", "another host"
 TARGETS = (SAME, OTHER)
 BULK_PORT = 4_100  # no link's
-KINDS = ("udp", "tcp")
 INTRO = f"""
 One link has a limit of {LIMIT_KBIT} kbit/s and is offered {OFFERED_KBIT // 1000} Mbit/s in both directions. Meanwhile
 the attachment point asks the link's own user on another port, and another host behind the same interface: 64 bytes
@@ -43,14 +42,13 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 def addresses(bed: Bed) -> dict[str, str]:
     """Whom is asked: the user of the first wire, and a second address there, which stands for another host."""
-    user = bed.wire(1).ends[1][0]
-    return {SAME: user, OTHER: user.removesuffix(".2") + ".3"}
+    return {SAME: bed.wire(1).ends[1][0], OTHER: bed.wire(1).other_user}
 
 
 def _measure(seconds: float, outcome: Outcome) -> float:
     with beds(LIMITERS, 1) as found:
         for bed in found.values():
-            bed.users.ip("addr", "add", f"{addresses(bed)[OTHER]}/24", "dev", bed.wire(1).dev)
+            bed.add_other_user(1)
         limit_all(found.values(), {1: LIMIT_KBIT})
         asked = {
             (limiter, target): ServedHost(bed.users, address)

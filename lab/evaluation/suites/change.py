@@ -15,13 +15,12 @@ from functools import partial
 
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.peers import thesis
 from lab.bench.plots import Plot
 from lab.evaluation.bed import Bed
 from lab.evaluation.core import DIRECTIONS, Claim, EvaluationScale, labels_of
 from lab.evaluation.figures import PALETTE
 from lab.evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_bytes
-from lab.evaluation.limiters import OURS, THESIS, Link
+from lab.evaluation.limiters import OURS, THESIS, Link, rebuild_thesis
 from lab.evaluation.together import (
     LATE_WAKE_UP_S,
     Pair,
@@ -74,7 +73,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 def _measure(phase_s: float, outcome: Outcome) -> float:
     with beds(LIMITERS, 1) as found:
         for bed in found.values():
-            bed.users.ip("addr", "add", f"{_neighbour(bed)}/24", "dev", bed.wire(1).dev)
+            bed.add_other_user(1)
             bed.limit({}, extra=_links(bed, LIMITS[0]))
         traffic = TrafficRun(plan(found, _pairs), seconds=phase_s * len(LIMITS)).go()
         with ExitStack() as stack:
@@ -92,17 +91,13 @@ def _measure(phase_s: float, outcome: Outcome) -> float:
         return disturbed_s(results)
 
 
-def _neighbour(bed: Bed) -> str:
-    return bed.wire(1).ends[1][0].removesuffix(".2") + ".3"
-
-
 def _links(bed: Bed, kbit: int) -> list[Link]:
     wire = bed.wire(1)
     (here, local_port), (there, port) = wire.ends
     idle = there.removesuffix(".2")
     return [
         Link(1, wire.dev, (here, local_port), (there, port), Limits.both(kbit)),
-        Link(2, wire.dev, (here, local_port + 1), (_neighbour(bed), port), Limits.both(NEIGHBOUR_KBIT)),
+        Link(2, wire.dev, (here, local_port + 1), (wire.other_user, port), Limits.both(NEIGHBOUR_KBIT)),
         *(
             Link(2 + one, wire.dev, (here, local_port + 1 + one), (f"{idle}.{100 + one}", port), Limits.both(1_000))
             for one in range(1, IDLE_LINKS + 1)
@@ -124,11 +119,9 @@ def _change(bed: Bed, kbit: int) -> int:
     links = _links(bed, kbit)
     began_ns = time.monotonic_ns()
     if bed.own is not None:
-        bed.own.enforce(links)
+        bed.enforce(links)
         return began_ns
-    known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
-    for command in thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb):
-        bed.ap.run(*command, check=False)  # as the original: nobody looks, also not when tc refuses a rate of 0
+    rebuild_thesis(bed.ap, links)
     return began_ns
 
 
@@ -172,9 +165,7 @@ def plots(outcome: Outcome) -> list[Plot]:
             bins = outcome.find(limiter=limiter, direction=direction, what="rate")
             if bins:
                 lines[f"{limiter}, {direction}"] = [(int(one.labels["bin"]) * PLOT_BIN_S, one.median) for one in bins]
-    if not lines:
-        return []
-    phase_s = max(x for points in lines.values() for x, _ in points) / len(LIMITS)
+    phase_s = max((x for points in lines.values() for x, _ in points), default=0.0) / len(LIMITS)
     stairs = [(phase_s * (number + more), float(kbit)) for number, kbit in enumerate(LIMITS) for more in (0, 1)]
     title = f"A limit of {' → '.join(str(one) for one in LIMITS)} kbit/s under an offer of {OFFERED_KBIT} kbit/s"
     return [

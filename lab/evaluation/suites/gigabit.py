@@ -17,7 +17,7 @@ from lab.bench.report import figure
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
-from lab.evaluation.together import LATE_WAKE_UP_S
+from lab.evaluation.together import LATE_WAKE_UP_S, add_all
 from measuring.framing import tcp_goodput_bound
 from measuring.netns import MAX_SEGMENTS
 from measuring.tcp import TcpResult, run_tcp
@@ -122,8 +122,7 @@ def _is_odd(case: Case, result: TcpResult) -> bool:
 
 def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
     labels = labels_of(NAME, case.limiter, case.direction, packets=case.packets, flows=case.flows)
-    for one in result.bins_kbit()[round(WARM_UP_S * 10) :]:
-        outcome.add(one, "kbit/s", what="sample of 100 ms", **labels)
+    add_all(outcome, result.bins_kbit()[round(WARM_UP_S * 10) :], "kbit/s", what="sample of 100 ms", **labels)
     outcome.add(_goodput(result), "kbit/s", what="goodput", **labels)
     outcome.add(result.seconds - WARM_UP_S, "s", what="judged", **labels)
 

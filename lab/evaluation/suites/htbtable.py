@@ -16,7 +16,7 @@ from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
 from lab.evaluation.bed import Bed, BedLab, limit_all
 from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
-from lab.evaluation.download import PATH, Download, Fetching, WebServer
+from lab.evaluation.download import PATH, Download, Fetching, web_server
 from lab.evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, Link
 from lab.evaluation.together import LATE_WAKE_UP_S, merge
 from measuring.framing import ETHERNET_BYTES, VXLAN_BYTES, tcp_segment_bytes
@@ -167,7 +167,7 @@ class Loading:
         self._wanted, self._bed = wanted, bed
         self._running: dict[str, Fetching] = {}
         for direction, server, client in ((TO_USER, bed.ap, bed.users), (FROM_USER, bed.users, bed.ap)):
-            WebServer(server, "0.0.0.0", WEB_PORT, size)
+            web_server(server, "0.0.0.0", WEB_PORT, size)
             downloads: list[Download] = [
                 (self._url(slot), slot.times) for slot in wanted if slot.direction == direction
             ]

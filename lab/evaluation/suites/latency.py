@@ -114,8 +114,6 @@ def delay_bound_ms(kbit: int) -> float:
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines, spread = together.limiter_lines(outcome, LIMITERS, "median", experiment="data")
-    if not lines:
-        return []
     title = "An overloaded link: median one-way delay of a data packet"
     return [
         Plot("latency", title, "ms", "limit, kbit/s", lines=lines, panels=DIRECTIONS, palette=PALETTE, spread=spread)

@@ -7,11 +7,13 @@ from functools import partial
 
 from lab.bench.core import Outcome, Step
 from lab.bench.plots import Plot, Point
-from lab.evaluation import congestion, several_paths
-from lab.evaluation.core import Claim, EvaluationScale
+from lab.evaluation import congestion
+from lab.evaluation.core import EvaluationScale
 from lab.evaluation.downloads import ALONE, MPGET, MPTCP, ROUND_ROBIN, SPRAYING, Task, run
-from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, of_rows, rates
+from lab.evaluation.several_paths import COLUMNS, KBIT_PER_KB, ONE_LIMITED, OTHERS_100, PATHS_OF, claims, of_rows, rates
 from lab.evaluation.together import merge
+
+__all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps"]
 
 NAME = "multipath"
 TITLE = "One file over several limited links"
@@ -136,18 +138,12 @@ def _beside_100(column: int, seconds: int, others_s: int) -> list[Task]:
 # --- what came out ----------------------------------------------------------------------------------------------
 
 
-def claims(outcome: Outcome) -> list[Claim]:
-    return several_paths.claims(outcome)
-
-
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[Point]] = {}
     for row, best in OTHERS_100.items():
         measured = {who: rates(outcome, row, who, paths=PATHS_OF[row]) for who in PALETTE}
         if any(measured.values()):
             lines |= {f"{who}, {row}": _points(rate) for who, rate in (measured | {BEST: best}).items() if rate}
-    if not lines:
-        return []
     return [
         Plot(
             "multipath-beside",

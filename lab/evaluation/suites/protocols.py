@@ -13,15 +13,16 @@ from functools import partial
 
 from lab.bench.core import Label, Outcome, Series, Step
 from lab.evaluation.bed import Bed
-from lab.evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale, labels_of
+from lab.evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale, labels_of
 from lab.evaluation.limiters import OURS, THESIS
 from lab.evaluation.together import (
-    FULL_PAYLOAD_BYTES,
+    Pair,
     add_all,
     beds,
     beside_bounds,
     disturbable,
     disturbed_s,
+    plan,
     ratio_bound,
     receivers,
 )
@@ -29,9 +30,8 @@ from lab.measuring.quic_like import PAYLOAD_BYTES as QUIC_PAYLOAD_BYTES
 from lab.measuring.quic_like import QuicResult, QuicRun
 from measuring import judge
 from measuring.framing import goodput_bound, tcp_goodput_bound
-from measuring.netns import Namespace
 from measuring.tcp import TcpResult, TcpRun
-from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
+from measuring.traffic import Results, TrafficRun, data, ends
 
 NAME = "protocols"
 TITLE = "IPv6, TCP and paced UDP that reacts to loss"
@@ -40,6 +40,7 @@ LIMITERS = (OURS, THESIS)
 UDP6, TCP_1, TCP_8, TCP6_1, QUIC = "UDP, IPv6", "TCP, 1 flow", "TCP, 8 flows", "TCP, 1 flow, IPv6", "QUIC-like"
 FLOWS = {TCP_1: 1, TCP_8: 8, TCP6_1: 1}
 KINDS = (UDP6, TCP_1, TCP_8, TCP6_1, QUIC)
+FULL_PAYLOAD_BYTES = 1452  # over IPv6, in one frame of 1514 bytes
 OVERLOAD = 4
 DELIVERY_S = 0.55
 INTRO = f"""
@@ -93,7 +94,7 @@ def _measure(kbit: int, seconds: float, outcome: Outcome) -> float:
             for lane in LANES
             if lane.kind != UDP6
         }
-        datagrams = TrafficRun(_datagrams(list(found.values()), kbit), seconds=seconds).go()
+        datagrams = TrafficRun(plan(found, partial(_datagrams, kbit)), seconds=seconds).go()
         for flow in flows.values():
             flow.go(datagrams.start_ns)
         results = datagrams.finish()
@@ -108,32 +109,25 @@ def _measure(kbit: int, seconds: float, outcome: Outcome) -> float:
         return disturbed_s(results)
 
 
-def _sender_and_receiver(bed: Bed, direction: str) -> tuple[Namespace, Namespace]:
-    return (bed.ap, bed.users) if direction == TO_USER else (bed.users, bed.ap)
-
-
 def _prepare(bed: Bed, lane: Lane, seconds: float) -> TcpRun | QuicRun:
     wire = bed.wire(lane.wire)
     here, there = wire.ends6 if lane.is_ipv6 else wire.ends
-    local, remote = (here, there) if lane.direction == TO_USER else (there, here)
-    sender, receiver = _sender_and_receiver(bed, lane.direction)
+    both = (bed.ap, here), (bed.users, there)
+    (sender, local), (receiver, remote) = both if lane.direction == TO_USER else both[::-1]
     if lane.kind == QUIC:
         return QuicRun(sender, receiver, local, remote, seconds=seconds)
     return TcpRun(sender, receiver, remote[0], seconds=seconds, flows=FLOWS[lane.kind], source=local[0])
 
 
-def _datagrams(beds_: Sequence[Bed], kbit: int) -> dict[Namespace, list[Endpoint]]:
+def _datagrams(kbit: int, bed: Bed) -> list[Pair]:
     """The lanes of plain UDP."""
-    plan: dict[Namespace, list[Endpoint]] = {}
-    for bed in beds_:
-        for lane in LANES:
-            if lane.kind == UDP6:
-                wire, stream = bed.wire(lane.wire), data(kbit * OVERLOAD, FULL_PAYLOAD_BYTES[6])
-                streams = {lane.direction: (stream,)}
-                pair = ends(wire.name, *wire.ends6, streams.get(TO_USER, ()), right_streams=streams.get(FROM_USER, ()))
-                plan.setdefault(bed.ap, []).append(pair[0])
-                plan.setdefault(bed.users, []).append(pair[1])
-    return plan
+    pairs = []
+    for lane in LANES:
+        if lane.kind == UDP6:
+            wire, streams = bed.wire(lane.wire), {lane.direction: (data(kbit * OVERLOAD, FULL_PAYLOAD_BYTES),)}
+            here, there = (streams.get(way, ()) for way in DIRECTIONS)
+            pairs.append(ends(wire.name, *wire.ends6, here, right_streams=there))
+    return pairs
 
 
 # --- what was seen ----------------------------------------------------------------------------------------------
@@ -144,7 +138,7 @@ def header_share(kind: str) -> float:
     if kind == QUIC:
         return goodput_bound(1, QUIC_PAYLOAD_BYTES)
     version = 6 if kind in OVER_IPV6 else 4
-    return goodput_bound(1, FULL_PAYLOAD_BYTES[6], version=6) if kind == UDP6 else tcp_goodput_bound(1, version=version)
+    return goodput_bound(1, FULL_PAYLOAD_BYTES, version=6) if kind == UDP6 else tcp_goodput_bound(1, version=version)
 
 
 @dataclass(frozen=True)

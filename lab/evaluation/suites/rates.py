@@ -112,8 +112,6 @@ def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) 
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines, spread = limiter_lines(outcome, (OURS, THESIS, WONDERSHAPER, WRONG), "long run")
-    if not lines:
-        return []
     title = "UDP: rate on the wire over the limit"
     return [
         Plot(

@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from bandwidth_config import Limits
 from lab.bench.core import Label, Outcome, Step
-from lab.bench.peers import thesis
 from lab.evaluation.bed import Bed, BedLab
 from lab.evaluation.core import Claim, EvaluationScale, labels_of
-from lab.evaluation.limiters import OURS, THESIS, Link
+from lab.evaluation.limiters import OURS, THESIS, Link, rebuild_thesis
 from lab.evaluation.together import (
     Pair,
+    add_all,
     beds,
     disturbed_s,
     ratio_bound,
@@ -77,7 +78,7 @@ def _measure_pairs(seconds: float, outcome: Outcome) -> float:
     """The pair behind one address on the first wire, that of one AS on the second."""
     with beds(LIMITERS, len(PAIRS)) as found:
         for limiter, bed in found.items():
-            bed.users.ip("addr", "add", f"{_second_address(bed)}/24", "dev", bed.wire(2).dev)
+            bed.add_other_user(2)
             if limiter == THESIS:
                 _build_thesis(bed)
             else:
@@ -90,15 +91,11 @@ def _measure_pairs(seconds: float, outcome: Outcome) -> float:
         return disturbed_s(results)
 
 
-def _second_address(bed: Bed) -> str:
-    return bed.wire(2).ends[1][0].removesuffix(".2") + ".3"
-
-
 def _pair_links(bed: Bed) -> dict[str, list[Link]]:
     found = {}
     for wire, (experiment, (low, high)) in zip(bed.wires(), PAIRS.items(), strict=True):
         (here, local_port), (there, port) = wire.ends
-        other = there if experiment == ONE_ADDRESS else _second_address(bed)
+        other = there if experiment == ONE_ADDRESS else wire.other_user
         found[experiment] = [
             Link(wire.number, wire.dev, (here, local_port), (there, port), Limits.both(low)),
             Link(10 + wire.number, wire.dev, (here, local_port + 10), (other, port + 10), Limits.both(high)),
@@ -109,14 +106,8 @@ def _pair_links(bed: Bed) -> dict[str, list[Link]]:
 def _build_thesis(bed: Bed) -> None:
     """Its class is the number of the AS, so that the second link of one AS finds its class taken; nobody looks."""
     for experiment, links in _pair_links(bed).items():
-        known = [
-            thesis.ThesisLink(
-                AS_NUMBER if experiment == ONE_AS else one.interface_id, one.remote[0], one.limits.lowest_kbit
-            )
-            for one in links
-        ]
-        for command in thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb):
-            bed.ap.run(*command, check=False)
+        numbered = [replace(one, interface_id=AS_NUMBER) for one in links] if experiment == ONE_AS else links
+        rebuild_thesis(bed.ap, numbered)
 
 
 def _pair_ends(bed: Bed) -> Sequence[Pair]:
@@ -207,8 +198,7 @@ def _note_crowd(bed: Bed, count: int, numbers: Sequence[int], results: Results, 
         labels = labels_of(CROWD, bed.limiter, direction, links=count)
         ratios = [results.rate_kbit(receiver, f"link{one}") / crowd_kbit(one) for one in numbers]
         bounds = [ratio_bound(crowd_kbit(one), steady_s(results), results.pauses) for one in numbers]
-        for ratio in ratios:
-            outcome.add(ratio, "of the limit", what="ratio", **labels)
+        add_all(outcome, ratios, "of the limit", what="ratio", **labels)
         outcome.add(judge.jain(ratios), "index", what="jain", **labels)
         outcome.add(min(ratios), "of the limit", what="lowest", **labels)
         outcome.add(max(ratios), "of the limit", what="highest", **labels)

@@ -78,16 +78,15 @@ def test_a_fault_is_repaired_or_reported(hosts: Hosts, name: str) -> None:
     fault, is_whole = FAULTS[name], False
     try:
         world = hosts.world()
-        report = measure(world, fault, name)
-        for who, one in report.stretches.items():
+        for who, one in measure(world, fault).items():
             assert one.unlimited_ms < REPAIRED_MS or fault.leaves_unlimited, who
             assert one.silent_ms < REPAIRED_MS or fault.leaves_silent, who
             assert one.limited_at_end or fault.leaves_unlimited, who
             assert one.flows_at_end or fault.leaves_silent, who
-        assert world.planned_writes() == 0
+        assert world.programs.planned_writes() == 0
         if name in UNDO:
             UNDO[name](world)
-            world.until(lambda: world.stands(*DEVICES), UNDO_DEADLINE_S)
+            world.programs.until(lambda: world.stands(*DEVICES), UNDO_DEADLINE_S)
         is_whole = name not in LAST_OF_A_HOST
     finally:
         if not is_whole:
