@@ -17,7 +17,7 @@ from scionlab.limits.pages.consequences import local
 from scionlab.limits.pages.link import link_or_404
 from scionlab.limits.pages.panels import LinkPage, LinkPanel
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
-from scionlab.linktests.models import LinkTest
+from scionlab.linktests.models import JointTest, LinkTest
 from scionlab.linktests.pages.test_forms import WatchForm, form_of
 from scionlab.linktests.pages.test_panel import panel_of
 from scionlab.linktests.sending_verdict import SendingVerdict
@@ -103,12 +103,16 @@ def test_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpR
 @gone_is_404
 def test_cancel(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    found = link_test_cancel(link_test_id=_status_or_404(link, test_id, database_now()).test.pk, actor=request.user)
+    found = _status_or_404(link, test_id, database_now()).test
+    say_cancelled(request, link_test_cancel(link_test_id=found.pk, actor=request.user))
+    return redirect("link_test", pk=pk, link_id=link_id, test_id=test_id)
+
+
+def say_cancelled(request: PageRequest, found: LinkTest | JointTest) -> None:
     if found.cancelled_at is None:
         messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
     else:
         messages.success(request, "Cancelled.")
-    return redirect("link_test", pk=pk, link_id=link_id, test_id=test_id)
 
 
 def _status_or_404(link: Link, test_id: int, now: datetime) -> TestStatus:
