@@ -80,4 +80,4 @@ def _batch(host: Host, links: Mapping[int, Link], now: datetime) -> Batch:
             kernel.carry(at_ms, share(interface_id, name, (at_ms - begins_ms) // TEN_MINUTES_MS))
         said.setdefault(interface_id, {})[name] = DirectionSamples("demo", kernel.samples)
     key = hashlib.sha256(f"{host.uid} {begins_ms}".encode()).hexdigest()[:32]
-    return Batch(key, "demo", (selectors.generation(), host.config_version), times_ms, said)
+    return Batch(key, (selectors.generation(), host.config_version), times_ms, said)

@@ -10,7 +10,7 @@ from scionlab.accounts.models import User
 from scionlab.scion_config.credentials import files_for, newest_trc
 from scionlab.scion_config.models import TRC, Certificate
 from scionlab.scion_config.pki.certificates import Kind
-from scionlab.scion_config.pki.trc import Trc, read
+from scionlab.scion_config.pki.trc import Trc
 from scionlab.scion_config.pki.updates import verify
 from scionlab.testbed.infrastructure import infrastructure_as_create
 from scionlab.testbed.models import AS, ISD, Host
@@ -42,7 +42,7 @@ def trcs(isd: int = 17) -> list[str]:
 def newest(isd: int = 17) -> Trc:
     found = newest_trc(ISD.objects.get(isd_id=isd).pk)
     assert found is not None
-    return read(bytes(found.content))
+    return found
 
 
 def verified_line(isd: int = 17) -> Trc:

@@ -23,10 +23,17 @@ from scionlab.usage.models import UsageDay, UsageSamples, UsageSeries, UsageSlot
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, nothing, totals_of
 from scionlab.usage.slots import add_slots
-from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms, total
+from scionlab.usage.totals import DAY_MS, SLOT_MS, Interval, Totals, of_ms, to_ms
 from tests.support.polling import credentials
 
 Counters = tuple[int, int, int]  # bytes, packets, drops
+
+
+def total(intervals: Iterable[Interval]) -> Totals:
+    found = Totals()
+    for interval in intervals:
+        found.add(interval)
+    return found
 
 
 @dataclass

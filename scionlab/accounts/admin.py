@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
-from django.contrib.auth.forms import BaseUserCreationForm, UserChangeForm
+from django.contrib.auth.forms import BaseUserCreationForm
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
@@ -19,41 +19,13 @@ from scionlab.web.admin.base import ServiceAdmin
 from scionlab.web.admin.columns import badge, link_to_list
 from scionlab.web.pages.stale_pages import values_of
 
-if TYPE_CHECKING:  # generic for the type checker only
-    _CreationForm = BaseUserCreationForm[User]
-    _ChangeForm = UserChangeForm[User]
-else:
-    _CreationForm = BaseUserCreationForm
-    _ChangeForm = UserChangeForm
-
-
 # allauth's pages would show encrypted secrets, and addresses that are not used.
 admin.site.unregister([EmailAddress, Authenticator])
 
 
-class UserAddForm(_CreationForm):
-    class Meta:
-        model = User
-        fields = ("email", "full_name", "as_quota", "is_staff")
-
-    def clean_email(self) -> str:
-        """Convert to lower case, as stored, so that an address in another case counts as taken."""
-        return str(self.cleaned_data["email"]).lower()
-
-
-class UserEditForm(_ChangeForm):
-    class Meta:
-        model = User
-        fields = ("email", "full_name", "as_quota", "is_staff", "is_active", "password")
-
-    def clean_email(self) -> str:
-        return str(self.cleaned_data["email"]).lower()
-
-
 @admin.register(User)
 class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # generic in the stubs only
-    form = UserEditForm
-    add_form = UserAddForm
+    add_form = BaseUserCreationForm  # always with a password
     list_display = ["email", "full_name", "quota", "is_staff", "is_active", "last_login"]
     list_filter = ["is_staff", "is_active"]
     search_fields = ["email", "full_name"]

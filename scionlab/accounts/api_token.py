@@ -47,17 +47,16 @@ def api_token_create(
     replaces: bool = False,
     made_by: ApiToken | None = None,
 ) -> IssuedApiToken:
-    """Create a token of this user, who is notified by mail. Deletes expired ones.
+    """Create a token of this user, who is notified by mail. Deletes expired ones. Forms check the length of `name`.
 
     `replaces`: delete one of the same name, for programs that log in repeatedly. `made_by`: the token of the request,
     which bounds the new one and, without `expires_at`, sets its end.
 
-    Raises `FieldRuleError` (`token_name_missing`, `token_name_long`, `token_name_taken`, `token_expiry_past`,
-    `token_expiry_far`, `token_expiry_bound`, `token_access_bound`, `token_many`), `RuleError` (`token_gone`).
+    Raises `FieldRuleError` (`token_name_taken`, `token_expiry_past`, `token_expiry_far`, `token_expiry_bound`,
+    `token_access_bound`, `token_many`), `RuleError` (`token_gone`).
     """
     user = lock_user(user_id)
     name = " ".join(name.split())
-    _check_name(name)
     if made_by is not None:
         made_by = _still_good(made_by)
         expires_at = expires_at or made_by.expires_at
@@ -127,16 +126,6 @@ def _notify_owner(token: ApiToken, *, is_for_password: bool) -> None:
     mails_create(
         [mail_of("accounts/mail/token_made.txt", context, key=f"api_token:{token.pk}", recipient=token.user.email)]
     )
-
-
-def _check_name(name: str) -> None:
-    if not name:
-        text = "The name is missing. Enter a name, such as the program or machine that will use the token."
-        raise FieldRuleError("token_name_missing", text, "name")
-    maximum = ApiToken._meta.get_field("name").max_length or 0
-    if len(name) > maximum:
-        text = f"A name of {len(name)} characters is longer than the {maximum} allowed. Shorten it."
-        raise FieldRuleError("token_name_long", text, "name")
 
 
 def api_token_revoke(*, user_id: int, token_id: int) -> str:

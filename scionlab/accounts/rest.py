@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth import authenticate
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from rest_framework import exceptions, status
+from rest_framework import exceptions, serializers, status
 from rest_framework.permissions import AllowAny, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,14 +16,91 @@ from rest_framework.response import Response
 from scionlab.accounts.account import profile_update
 from scionlab.accounts.api_token import api_token_create, api_token_revoke
 from scionlab.accounts.locks import lock_user
-from scionlab.accounts.models import ApiToken, User
-from scionlab.accounts.rest_bodies import ApiTokenBody, CredentialsBody, ProfileBody
-from scionlab.accounts.rest_documents import ApiTokenDocument, NewApiTokenDocument, ProfileDocument, TokenDocument
+from scionlab.accounts.models import ApiToken, MailKind, User
 from scionlab.accounts.second_factor import has_second_factor, lacks_required_factor
 from scionlab.platform.throttles import TokenThrottle
 from scionlab.web.rest.base import ApiView
+from scionlab.web.rest.fields import Flag, StrictSerializer, Text
 from scionlab.web.rest.queries import PageQuery
 from scionlab.web.rest.schema import describe
+
+MAX_PASSWORD_CHARS = 4096
+MAX_NAME_CHARS = 100
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+class CredentialsBody(StrictSerializer):
+    email = Text(max_length=254)
+    password = Text(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
+    name = Text(
+        max_length=MAX_NAME_CHARS,
+        default="password login",
+        help_text="Name of the token, such as the program that uses it.",
+    )
+
+
+class ProfileBody(StrictSerializer):
+    """Omitted fields are kept."""
+
+    full_name = Text(required=False, allow_blank=True, max_length=150)
+    time_zone = Text(required=False, max_length=64, help_text="For example Europe/Zurich.")
+    mail_opt_outs = serializers.ListField(
+        child=serializers.ChoiceField(choices=MailKind.choices), required=False, max_length=len(MailKind.choices)
+    )
+
+
+class ApiTokenBody(StrictSerializer):
+    name = Text(
+        max_length=MAX_NAME_CHARS, help_text="Name of the token, such as the program or machine that will use it."
+    )
+    may_write = Flag(default=True, help_text="false: read-only.")
+    expires_at = serializers.DateTimeField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="null: until it is revoked, or until the creating token expires.",
+    )
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class TokenDocument(serializers.Serializer[Any]):
+    token = serializers.CharField(help_text='Send it as "Authorization: Token ..." with every request.')
+
+
+class ProfileDocument(serializers.Serializer[User]):
+    """Your account."""
+
+    email = serializers.EmailField()
+    full_name = serializers.CharField()
+    time_zone = serializers.CharField(help_text="For times on pages and in emails; this API uses UTC.")
+    mail_opt_outs = serializers.ListField(
+        child=serializers.ChoiceField(choices=MailKind.choices), help_text="Kinds of emails you are unsubscribed from."
+    )
+    is_administrator = serializers.BooleanField(source="is_staff")
+    as_quota = serializers.IntegerField(help_text="Maximum number of your ASes.")
+    date_joined = serializers.DateTimeField()
+
+
+class ApiTokenDocument(serializers.Serializer[Any]):
+    """An API token, without what is secret of it."""
+
+    id = serializers.IntegerField(source="pk")
+    name = serializers.CharField()
+    may_write = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="May lag by two minutes.")
+
+
+class NewApiTokenDocument(ApiTokenDocument):
+    token = serializers.CharField(help_text='Send it as "Authorization: Token ...". Shown only once.')
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
 
 
 class TokenView(ApiView):

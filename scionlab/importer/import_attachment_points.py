@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import Count
 
 from scionlab.accounts.models import User
-from scionlab.importer import rows
 from scionlab.importer.import_rules import clients_in_use, vpns_in_use
 from scionlab.importer.import_state import BATCH, REASON, Import, is_to_change
 from scionlab.limits.defaults import apply_default
@@ -81,7 +79,7 @@ def import_clients(this: Import) -> None:
     owner_of = {(client.vpn_id, client.ip): client for client in here.values()}
     new: dict[int, VPNClient] = {}
     moving: list[VPNClient] = []
-    room = _room()
+    room = {vpn.pk: MAX_CLIENTS - vpn.count for vpn in VPN.objects.annotate(count=Count("clients"))}
     for row in clients_in_use(this.network).values():
         if not this.takes("vpnclient", row, vpn=(row.vpn, this.vpns), host=(row.host, this.hosts)):
             continue
@@ -112,18 +110,10 @@ def import_clients(this: Import) -> None:
     this.report.counts["vpnclient"].made += len(new)
 
 
-def _room() -> dict[int, int]:
-    """Free client places of each VPN."""
-    return {vpn.pk: MAX_CLIENTS - vpn.count for vpn in VPN.objects.annotate(count=Count("clients"))}
-
-
 def _is_in_file(this: Import, client: VPNClient) -> bool:
-    places = {(this.vpns[row.vpn].pk, this.hosts[row.host].pk) for row in _placed_clients(this)}
-    return (client.vpn_id, client.host_id) in places
-
-
-def _placed_clients(this: Import) -> Iterable[rows.VpnClient]:
-    return (row for row in this.network.clients.values() if row.vpn in this.vpns and row.host in this.hosts)
+    clients = this.network.clients.values()
+    placed = (row for row in clients if row.vpn in this.vpns and row.host in this.hosts)
+    return (client.vpn_id, client.host_id) in {(this.vpns[row.vpn].pk, this.hosts[row.host].pk) for row in placed}
 
 
 # --- notes ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Link has here is rejected until that Link is removed here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from scionlab.testbed.versions.changes import LINK_RELATIONS, view_of
 
 EndKey = tuple[int, int]  # AS number, interface id
 LinkKey = tuple[EndKey, EndKey]
+_Ends = tuple[dict[str, Any], dict[str, Any]]  # by `_END_FIELDS`
 _LINK_FIELDS = ("active", "mtu")
 _END_FIELDS = ("host_id", "border_router_id", "public_ip", "public_port", "bind_ip", "bind_port", "vpn_client_id")
 
@@ -36,8 +38,7 @@ class _Plan:
     row: rows.Link
     found: Link | None
     wanted: dict[str, Any]
-    ends: tuple[dict[str, Any], dict[str, Any]]
-    is_limited: bool
+    ends: _Ends
 
     @property
     def is_change(self) -> bool:
@@ -52,9 +53,7 @@ class _Plan:
         return found
 
     def claims(self, ap_hosts: set[int | None]) -> set[Hashable]:
-        a, b = self.ends
-        is_public = self.is_limited and b["vpn_client_id"] is None
-        return {claim for claim, _ in sockets((_socket(a), _socket(b)), ap_hosts=ap_hosts, is_public=is_public)}
+        return _claims(self.ends, ap_hosts, is_limited=self.row.is_limited)
 
 
 @dataclass
@@ -126,7 +125,7 @@ def _has_limits_only(link: Link) -> bool:
 
 
 def _plans(this: Import, here: _Links) -> Iterator[_Plan]:
-    above: dict[int, int] = {}  # by AS of the attachment point: Links above its maximum
+    above = Counter[tuple[int, str]]()  # Links above the maximum of an attachment point, and why they are
     for row in this.network.links.values():
         if not _takes(this, row):
             continue
@@ -139,12 +138,13 @@ def _plans(this: Import, here: _Links) -> Iterator[_Plan]:
         elif found is None and not all(this.hosts[end.host].limits_only for end in row.ends):
             text = "One of its hosts is not limits only: this service manages it. Create the Link here."
             this.refuse("link", row, text)
-        elif found is None and row.is_limited and not _may_have(this, row):
-            above[row.a.as_pk] = above.get(row.a.as_pk, 0) + 1
+        elif found is None and row.is_limited and (text := _why_too_high(this, row)):
+            above[this.ap_of[row.a.as_pk], text] += 1
         else:
             yield _plan(this, row, found)
-    for as_pk, number in above.items():
-        _refuse_limit(this, as_pk, number)
+    for (ap_pk, text), number in above.items():
+        ap = this.network.attachment_points[ap_pk]
+        this.refuse("attachmentpoint", ap, f"{text} {number} new Links are left out.")
 
 
 def _takes(this: Import, row: rows.Link) -> bool:
@@ -165,16 +165,15 @@ def _takes(this: Import, row: rows.Link) -> bool:
 
 def _plan(this: Import, row: rows.Link, found: Link | None) -> _Plan:
     a, b = (_wanted_end(this, end) for end in row.ends)
-    plan = _Plan(row, found, {"active": row.active, "mtu": row.mtu}, (a, b), row.is_limited)
+    plan = _Plan(row, found, {"active": row.active, "mtu": row.mtu}, (a, b))
     if found is None:
         return plan
     if found.type != row.type.lower():
         this.keep("link", row, {"type": (found.type, row.type.lower())})
     if plan.is_change and not _has_limits_only(found):
         this.keep("link", row, plan.differences())
-        ends = (found.interface_a, found.interface_b)
         plan.wanted = {name: getattr(found, name) for name in _LINK_FIELDS}
-        plan.ends = _as_they_are(ends[0]), _as_they_are(ends[1])
+        plan.ends = _ends_here(found)
     return plan
 
 
@@ -191,8 +190,9 @@ def _wanted_end(this: Import, end: rows.End) -> dict[str, Any]:
     return dict(zip(_END_FIELDS, values, strict=True))
 
 
-def _as_they_are(end: Interface) -> dict[str, Any]:
-    return {name: getattr(end, name) for name in _END_FIELDS}
+def _ends_here(link: Link) -> _Ends:
+    a, b = ({name: getattr(end, name) for name in _END_FIELDS} for end in (link.interface_a, link.interface_b))
+    return a, b
 
 
 def _socket(end: dict[str, Any]) -> tuple[int, str, int, str | None, int]:
@@ -200,20 +200,13 @@ def _socket(end: dict[str, Any]) -> tuple[int, str, int, str | None, int]:
     return host, ip, port, bind_ip or ip, bind_port or port
 
 
-def _may_have(this: Import, row: rows.Link) -> bool:
+def _why_too_high(this: Import, row: rows.Link) -> str:
+    """Empty if the Link may have the limit."""
     try:
         check_bandwidth(this.kbit, this.attachment_points[this.ap_of[row.a.as_pk]].maximum_kbit)
-    except RuleError:
-        return False
-    return True
-
-
-def _refuse_limit(this: Import, as_pk: int, number: int) -> None:
-    ap = this.network.attachment_points[this.ap_of[as_pk]]
-    try:
-        check_bandwidth(this.kbit, this.attachment_points[ap.pk].maximum_kbit)
     except RuleError as exc:
-        this.refuse("attachmentpoint", ap, f"{exc.message} {number} new Links are left out.")
+        return exc.message
+    return ""
 
 
 def _without_conflicts(this: Import, here: _Links, plans: list[_Plan]) -> list[_Plan]:
@@ -233,9 +226,12 @@ def _without_conflicts(this: Import, here: _Links, plans: list[_Plan]) -> list[_
 
 
 def _claims_here(link: Link, ap_hosts: set[int | None]) -> set[Hashable]:
-    ends = (_socket(_as_they_are(link.interface_a)), _socket(_as_they_are(link.interface_b)))
-    is_public = link.is_limited and link.interface_b.vpn_client_id is None
-    return {claim for claim, _ in sockets(ends, ap_hosts=ap_hosts, is_public=is_public)}
+    return _claims(_ends_here(link), ap_hosts, is_limited=link.is_limited)
+
+
+def _claims(ends: _Ends, ap_hosts: set[int | None], *, is_limited: bool) -> set[Hashable]:
+    is_public = is_limited and ends[1]["vpn_client_id"] is None
+    return {claim for claim, _ in sockets(map(_socket, ends), ap_hosts=ap_hosts, is_public=is_public)}
 
 
 # --- doing it ---------------------------------------------------------------------------------------------------

@@ -20,19 +20,18 @@ from scionlab.importer import rows
 from scionlab.importer.import_state import BATCH, REASON, Import
 from scionlab.platform.notation.isd_as import parse_isd_as
 from scionlab.platform.secrets_box import check_secret, opened, sealed
+from scionlab.scion_config.chain import chain_set
 from scionlab.scion_config.credentials import certificate_of, newest_trc
-from scionlab.scion_config.isd import issue_of, trc_der, trc_store
+from scionlab.scion_config.isd import IN_TRC, certificate_store, trc_der, trc_store
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki import trc as trcs
 from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, isd_as_of, kind_of
-from scionlab.scion_config.pki.keys import MASTER_KEY_BYTES, key_from_pem, key_to_pem, new_master_key
-from scionlab.scion_config.pki.lifetimes import as_renewed_from
+from scionlab.scion_config.pki.keys import MASTER_KEY_BYTES, key_from_pem, new_master_key
 from scionlab.scion_config.pki.trc import TrcId
 from scionlab.testbed import audit
 from scionlab.testbed.audit import Issue
 from scionlab.testbed.models import AS, ISD, Host
 
-_IN_TRC = (Kind.SENSITIVE, Kind.REGULAR, Kind.ROOT)
 _OF_KEYS = ["master0_encrypted", "master1_encrypted", "ca", "content", "private_encrypted", "not_after", "renew_at"]
 
 
@@ -137,11 +136,11 @@ def _credential(row: rows.Key) -> Credential:
 def _import_core(this: Import, isd: ISD, credentials: dict[int, Credential]) -> list[Issue]:
     """Voters and roots of the ISD's newest TRC, and the CAs below these roots."""
     newest = newest_trc(isd.pk)
-    named = set() if newest is None else set(trcs.read(bytes(newest.content)).policy.certificates)
+    named = set() if newest is None else set(newest.policy.certificates)
     core = {as_.as_id: as_ for as_ in this.ases.values() if as_.is_core and as_.isd_id == isd.pk}
     store = _CoreStore(this, isd, core, _coordinated_here(core.values()))
     issued: list[Issue] = []
-    for kind in (*_IN_TRC, Kind.CA):
+    for kind in (*IN_TRC, Kind.CA):
         for row in this.network.keys.values():
             credential = credentials.get(row.pk)
             if credential is None or row.usage != kind.value or _isd_of(credential) != isd.isd_id:
@@ -177,22 +176,11 @@ class _CoreStore:
             self.this.report.kept.append(f"key {row.pk} ({row.name}): another one is in use here")
             count.same += 1
             return []
-        validity = Validity.of(credential.certificate)
-        same.filter(replaced_at=None).update(replaced_at=self.this.now)
-        Certificate.objects.create(
-            isd=self.isd,
-            as_id=row.as_id,
-            kind=row.usage,
-            issuer=issuer,
-            content=content,
-            private_encrypted=sealed(key_to_pem(credential.key)),
-            not_before=validity.not_before,
-            not_after=validity.not_after,
-            replaced_at=None if as_ is not None else self.this.now,
-        )
+        now = self.this.now
+        replaced_at = None if as_ is not None else now
+        _, issued = certificate_store(self.isd, row.as_id, credential, issuer, now=now, replaced_at=replaced_at)
         _count(self.this, is_new=in_use is None)
-        isd_as = isd_as_of(credential.certificate)
-        return [issue_of(Kind(row.usage), isd_as, credential.certificate.serial_number, validity)]
+        return [issued]
 
 
 def _issuer(isd: ISD, credential: Credential) -> Certificate | None:
@@ -259,7 +247,7 @@ def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]
             else:
                 is_changed = True
                 _count(this, is_new=not keys.content)
-                issued.append(_set_chain(keys, ca, credentials[row.pk]))
+                issued.append(chain_set(keys, ca, credentials[row.pk]))
         if is_changed:
             (new if found is None else changed).append(keys)
     if ended:
@@ -289,11 +277,3 @@ def _set_master_key(this: Import, row: rows.As, keys: ASKeys) -> bool:
         first, second = new_master_key(), new_master_key()
     keys.master0_encrypted, keys.master1_encrypted = sealed(first), sealed(second)
     return True
-
-
-def _set_chain(keys: ASKeys, ca: Certificate, own: Credential) -> Issue:
-    validity = Validity.of(own.certificate)
-    keys.ca, keys.content = ca, own.certificate.public_bytes(Encoding.DER)
-    keys.private_encrypted = sealed(key_to_pem(own.key))
-    keys.not_after, keys.renew_at = validity.not_after, as_renewed_from(validity.not_after, keys.AS.isd_as)
-    return issue_of(Kind.AS, keys.AS.isd_as, own.certificate.serial_number, validity)

@@ -67,10 +67,6 @@ STEPS = (
 )
 
 
-def _unwatched(_: str) -> None:
-    """Without progress reports."""
-
-
 @retried
 def import_scionlab(
     *,
@@ -78,7 +74,7 @@ def import_scionlab(
     kbit: int,
     skip_invalid: bool = False,
     dry_run: bool = False,
-    progress: Callable[[str], None] = _unwatched,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Create and change what the dump contains; new Links of user ASes get `kbit` in both directions.
 

@@ -15,7 +15,7 @@ class LinktestsConfig(AppConfig):
         from scionlab.limits.pages.panels import LINK_PANELS
         from scionlab.linktests.models import JointTest, LinkTest, tests_of
         from scionlab.linktests.offer import NewestTests, TestsLife, TestsOffer, note_armed
-        from scionlab.linktests.pages.link_panel import TESTS as TESTS_PANEL
+        from scionlab.linktests.pages.link_tests import TESTS_PANEL
         from scionlab.platform.retention import KEPT, Kept
         from scionlab.testbed.cockpit import OFFERS
         from scionlab.testbed.life import LIVES

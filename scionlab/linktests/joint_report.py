@@ -211,13 +211,10 @@ class JointStatus:
 
 
 _NOTHING: Final = Second(None, None, 0)
-_TEXTS: Final[dict[State, str]] = {
+_TEXTS: Final[dict[State, str]] = {  # the others have results, or say why not
     "scheduled": "Scheduled.",
     "armed": "Scheduled; the attachment points confirmed it.",
     "running": "Running.",
-    "finished": "Finished.",
-    "failed": "No result.",
-    "missed": "Not carried out.",
     "cancelled": "Cancelled.",
 }
 

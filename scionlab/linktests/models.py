@@ -162,7 +162,6 @@ class TestResult(models.Model):
 
     test = models.ForeignKey(LinkTest, on_delete=models.CASCADE, related_name="results")
     side = models.CharField(max_length=8, choices=Side, default=Side.AP, db_default=Side.AP.value)
-    agent_version = models.CharField(max_length=32, blank=True)
     samples = models.JSONField(default=list)
     report = models.JSONField(null=True, blank=True)
     received_at = models.DateTimeField(help_text="Time of the newest upload.")

@@ -28,7 +28,7 @@ from scionlab.delivery.host_api.documents import (
 )
 from scionlab.delivery.host_api.schema import json_answer, operation_of, schema_of
 from scionlab.enforcement.directions import DIRECTIONS
-from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
+from scionlab.linktests.test_results import Upload, result_store
 from scionlab.platform.clock import database_now
 from scionlab.testbed.models import Host
 from station.plan import AP
@@ -117,21 +117,9 @@ def parse_upload(content: bytes) -> Upload:
         raise TooLargeError("too_large", f"A result has at most {MAX_SENT_BYTES} bytes unpacked.")
     document = RESULT.read(content)
     _check_times(document.times_ms)
-    rows = zip(
-        document.times_ms,
-        document.clock_ms,
-        document.in_force,
-        _side(document.to_user),
-        _side(document.from_user),
-        strict=True,
-    )
-    return Upload(
-        document.test,
-        document.agent_version,
-        document.is_final,
-        [Sample(*row) for row in rows],
-        _report(document.report),
-    )
+    sides = (zip(*astuple(one), strict=True) for one in (document.to_user, document.from_user))
+    rows = zip(document.times_ms, document.clock_ms, document.in_force, *sides, strict=True)
+    return Upload(document.test, document.is_final, list(rows), _report(document.report))
 
 
 def _check_times(times_ms: Sequence[int]) -> None:
@@ -153,7 +141,3 @@ def _report(value: object) -> dict[str, Any] | None:
     if report.side != AP:
         raise RESULT.refusal("report.side", f'"{AP}"')
     return report.to_json()
-
-
-def _side(said: TestedSide) -> list[SideSample]:
-    return [SideSample(*row) for row in zip(*astuple(said), strict=True)]

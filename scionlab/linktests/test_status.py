@@ -93,11 +93,10 @@ _TEXTS: Final[dict[State, str]] = {
 }
 
 
-def status_of_test(test: LinkTest, *, now: datetime, agent: Agent | None = None) -> TestStatus:
+def status_of_test(test: LinkTest, *, now: datetime) -> TestStatus:
     """Judge a test of `with_results`; no SQL statement."""
     ap = test.link.interface_a
-    agent = agent or agent_of(ap.host, ap.AS.isd_as, now=now)
-    return TestStatus(test, *_judge(test, agent, now))
+    return TestStatus(test, *_judge(test, agent_of(ap.host, ap.AS.isd_as, now=now), now))
 
 
 def with_results(tests: Any) -> Any:

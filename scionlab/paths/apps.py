@@ -9,8 +9,7 @@ class PathsConfig(AppConfig):
 
     def ready(self) -> None:
         from scionlab.limits.ap_settings import AP_SETTINGS, ApSettings
-        from scionlab.paths.life import MetadataLife
-        from scionlab.paths.path_metadata import checked_values, metadata_store
+        from scionlab.paths.path_metadata import MetadataLife, checked_values, metadata_store
         from scionlab.testbed.life import LIVES
 
         LIVES.append(MetadataLife())

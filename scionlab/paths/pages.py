@@ -14,9 +14,8 @@ from scionlab.paths.as_paths import paths_report
 from scionlab.paths.path_view import PathView, path_views
 from scionlab.paths.scion_path import MAX_HOPS, MAX_PATHS
 from scionlab.platform.clock import database_now
-from scionlab.platform.field_errors import FieldRuleError
 from scionlab.testbed import selectors
-from scionlab.web.pages.forms import problems_of
+from scionlab.web.pages.forms import RulesForm, problems_of
 from scionlab.web.pages.own_pages import PageRequest, own_page, taken_back
 
 
@@ -32,7 +31,7 @@ def _pasted(label: str, help_text: str, rows: int, *, required: bool = True) -> 
     )
 
 
-class PathsForm(forms.Form):
+class PathsForm(RulesForm):
     paths = _pasted(
         "Paths",
         "The output of scion showpaths (with or without --format json), or sequences such as "
@@ -47,12 +46,10 @@ class PathsForm(forms.Form):
         """Empty if the input is invalid; the error is at its field."""
         if not self.is_valid():
             return []
-        sent = self.cleaned_data
-        try:
-            return path_views(sent["paths"], sent["traceroute"], reader=request.user, now=database_now())
-        except FieldRuleError as exc:
-            self.add_error(exc.field, forms.ValidationError(exc.message, code=exc.code))
-            return []
+        sent, found = self.cleaned_data, list[PathView]()
+        with self.refusing():
+            found = path_views(sent["paths"], sent["traceroute"], reader=request.user, now=database_now())
+        return found
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -19,6 +19,7 @@ from scionlab.accounts.models import User
 from scionlab.platform.field_errors import at_field
 from scionlab.platform.notation import strict_json
 from scionlab.testbed import audit
+from scionlab.testbed.life import Life
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.testbed.selectors import control_service_host
 from scionlab.testbed.versions.counters import hosts_bump
@@ -86,6 +87,14 @@ def metadata_changed(ap: AttachmentPoint) -> None:
     host = control_service_host(ap.AS_id)
     if host is not None:
         hosts_bump(alone_ids={host.pk})
+
+
+class MetadataLife(Life):
+    """It ends with its attachment point."""
+
+    def attachment_point_ends(self, ap: AttachmentPoint) -> None:
+        if ap.has_path_metadata:
+            metadata_changed(ap)
 
 
 # --- the form of staticInfoConfig.json ----------------------------------------------------------------------------

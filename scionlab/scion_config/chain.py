@@ -21,7 +21,7 @@ from scionlab.platform.secrets_box import check_secret, sealed
 from scionlab.scion_config.credentials import credential_of, within
 from scionlab.scion_config.isd import core_keys_withdraw, isd_ensure, issue_of
 from scionlab.scion_config.models import ASKeys, Certificate
-from scionlab.scion_config.pki.certificates import Kind, Validity, issue
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, isd_as_of, issue
 from scionlab.scion_config.pki.keys import key_to_pem, new_key, new_master_key
 from scionlab.scion_config.pki.lifetimes import LIFETIME, as_renewed_from
 from scionlab.testbed import audit, locks
@@ -95,14 +95,21 @@ def _certify(keys: ASKeys, as_: AS, now: datetime) -> list[Issue]:
     issuer, key = credential_of(ca), new_key()
     validity = within(issuer, Validity.starting(now, LIFETIME[Kind.AS]))
     certificate = issue(Kind.AS, as_.isd_as, validity, key.public_key(), issuer)
-    keys.ca, keys.content = ca, certificate.public_bytes(Encoding.DER)
-    keys.private_encrypted = sealed(key_to_pem(key))
-    keys.not_after = validity.not_after
+    issued = chain_set(keys, ca, Credential(certificate, key))
     # Not in the first third of its life: a certificate that is short because its CA could not be renewed is not
     # replaced every hour.
     earliest = now + (validity.not_after - now) / 3
     keys.renew_at = max(as_renewed_from(validity.not_after, as_.isd_as), earliest)
-    return [issue_of(Kind.AS, as_.isd_as, certificate.serial_number, validity)]
+    return [issued]
+
+
+def chain_set(keys: ASKeys, ca: Certificate, own: Credential) -> Issue:
+    """Set the certificate that `ca` issued, without storing it."""
+    keys.ca, keys.content = ca, own.certificate.public_bytes(Encoding.DER)
+    keys.private_encrypted = sealed(key_to_pem(own.key))
+    keys.not_after = own.certificate.not_valid_after_utc
+    keys.renew_at = as_renewed_from(keys.not_after, isd_as_of(own.certificate))
+    return issue_of(own.certificate)
 
 
 def ca_for(as_: AS, now: datetime) -> Certificate | None:

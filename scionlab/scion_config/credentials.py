@@ -11,8 +11,10 @@ from cryptography import x509
 from scionlab.platform.secrets_box import opened
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
 from scionlab.scion_config.pki import files
+from scionlab.scion_config.pki import trc as trcs
 from scionlab.scion_config.pki.certificates import Credential, Validity
 from scionlab.scion_config.pki.keys import key_from_pem
+from scionlab.scion_config.pki.trc import Trc
 from scionlab.testbed.models import AS, Host
 from scionlab.testbed.selectors import control_service_host
 
@@ -58,9 +60,10 @@ def in_use(as_: AS) -> list[Certificate]:
     return list(rows.select_related("isd", "issuer"))
 
 
-def newest_trc(isd_id: int) -> TRC | None:
+def newest_trc(isd_id: int) -> Trc | None:
     """`isd_id` is the ISD's primary key."""
-    return TRC.objects.filter(isd=isd_id).select_related("isd").order_by("base", "serial").last()
+    row = TRC.objects.filter(isd=isd_id).order_by("base", "serial").last()
+    return None if row is None else trcs.read(bytes(row.content))
 
 
 def certificate_of(row: Certificate) -> x509.Certificate:

@@ -17,20 +17,13 @@ _NAME: Final = "scionlab_trust_end_timestamp_seconds"
 
 
 def _read(_now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    for what, end in _ends_of_trust().items():
-        yield _NAME, (what,), seconds(end)
-
-
-def _ends_of_trust() -> dict[str, datetime | None]:
     others = isds_of_others()
     newest = TRC.objects.exclude(isd__in=others).order_by().values("isd").annotate(end=Max("not_after"))
     core = Certificate.objects.filter(replaced_at=None).exclude(isd__in=others)
     own = ASKeys.objects.filter(Exists(Host.objects.filter(AS=OuterRef("AS"), limits_only=False)))
-    return {
-        "trc": newest.aggregate(first=Min("end"))["first"],
-        "core": core.aggregate(first=Min("not_after"))["first"],
-        "as": own.aggregate(first=Min("not_after"))["first"],
-    }
+    yield _NAME, ("trc",), seconds(newest.aggregate(first=Min("end"))["first"])
+    yield _NAME, ("core",), seconds(core.aggregate(first=Min("not_after"))["first"])
+    yield _NAME, ("as",), seconds(own.aggregate(first=Min("not_after"))["first"])
 
 
 TRUST_END: Final = Figure(

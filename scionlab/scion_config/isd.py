@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from django.db import transaction
 
@@ -26,7 +27,7 @@ from scionlab.scion_config.credentials import certificate_of, credential_of, new
 from scionlab.scion_config.models import TRC, Certificate
 from scionlab.scion_config.pki import trc as trcs
 from scionlab.scion_config.pki import updates
-from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, isd_as_of, issue, kind_of, self_signed
 from scionlab.scion_config.pki.keys import key_to_pem, new_key
 from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME, TRC_RENEWED_WITH_LEFT, needs_renewal
 from scionlab.scion_config.pki.trc import Policy, Trc
@@ -51,28 +52,42 @@ class _Work:
         rows = Certificate.objects.filter(isd=self.isd, as_id=as_.as_id, kind=kind.value, replaced_at=None)
         return rows.select_related("isd").first()
 
-    def store(self, as_: AS, kind: Kind, made: Credential, issuer: Certificate | None = None) -> Certificate:
-        """Replace the one in use."""
-        rows = Certificate.objects.filter(isd=self.isd, as_id=as_.as_id, kind=kind.value, replaced_at=None)
-        rows.update(replaced_at=self.now)
-        validity = Validity.of(made.certificate)
-        row = Certificate.objects.create(
-            isd=self.isd,
-            as_id=as_.as_id,
-            kind=kind.value,
-            issuer=issuer,
-            content=made.certificate.public_bytes(Encoding.DER),
-            private_encrypted=sealed(key_to_pem(made.key)),
-            not_before=validity.not_before,
-            not_after=validity.not_after,
-        )
-        self.issued.append(issue_of(kind, as_.isd_as, made.certificate.serial_number, validity))
+    def store(self, as_: AS, made: Credential, issuer: Certificate | None = None) -> Certificate:
+        row, issued = certificate_store(self.isd, as_.as_id, made, issuer, now=self.now)
+        self.issued.append(issued)
         return row
 
 
-def issue_of(kind: Kind, isd_as: str, serial_number: int, validity: Validity) -> Issue:
-    detail = f"{kind.value} certificate {serial_number:x}, valid {validity}"
-    return Issue(BandwidthChange.Kind.CERTIFICATE, isd_as, detail)
+def certificate_store(
+    isd: ISD,
+    as_id: int,
+    made: Credential,
+    issuer: Certificate | None,
+    *,
+    now: datetime,
+    replaced_at: datetime | None = None,
+) -> tuple[Certificate, Issue]:
+    """Replace the one in use. `replaced_at`: only to vote on the next TRC. The ISD's row is locked."""
+    kind, validity = kind_of(made.certificate).value, Validity.of(made.certificate)
+    Certificate.objects.filter(isd=isd, as_id=as_id, kind=kind, replaced_at=None).update(replaced_at=now)
+    row = Certificate.objects.create(
+        isd=isd,
+        as_id=as_id,
+        kind=kind,
+        issuer=issuer,
+        content=made.certificate.public_bytes(Encoding.DER),
+        private_encrypted=sealed(key_to_pem(made.key)),
+        not_before=validity.not_before,
+        not_after=validity.not_after,
+        replaced_at=replaced_at,
+    )
+    return row, issue_of(made.certificate)
+
+
+def issue_of(certificate: x509.Certificate) -> Issue:
+    kind, validity = kind_of(certificate), Validity.of(certificate)
+    detail = f"{kind.value} certificate {certificate.serial_number:x}, valid {validity}"
+    return Issue(BandwidthChange.Kind.CERTIFICATE, isd_as_of(certificate), detail)
 
 
 @transaction.atomic
@@ -121,7 +136,7 @@ def _certify(work: _Work, as_: AS, kind: Kind) -> Certificate:
     # is withdrawn.
     key = credential_of(row).key if row is not None and kind is Kind.ROOT else new_key()
     made = self_signed(kind, as_.isd_as, Validity.starting(work.now, LIFETIME[kind]), key)
-    stored = work.store(as_, kind, made)
+    stored = work.store(as_, made)
     if row is not None:
         Certificate.objects.filter(issuer=row).update(issuer=stored)
     return stored
@@ -134,15 +149,14 @@ def _certify_ca(work: _Work, as_: AS, root: Certificate) -> None:
     issuer, key = credential_of(root), new_key()
     validity = within(issuer, Validity.starting(work.now, LIFETIME[Kind.CA]))
     certificate = issue(Kind.CA, as_.isd_as, validity, key.public_key(), issuer)
-    work.store(as_, Kind.CA, Credential(certificate, key), issuer=root)
+    work.store(as_, Credential(certificate, key), issuer=root)
 
 
 # --- TRCs ---------------------------------------------------------------------------------------------------------
 
 
 def _update_trc(work: _Work, core: Iterable[AS]) -> None:
-    newest = newest_trc(work.isd.pk)
-    before = None if newest is None else trcs.read(bytes(newest.content))
+    before = newest_trc(work.isd.pk)
     policy = _policy(work.isd, core)
     if before is not None and _is_same(before.policy, policy) and _left_enough(before, work.now):
         return
@@ -216,7 +230,7 @@ def _keys_at_hand(isd: ISD) -> list[Credential]:
 def _forget_keys(isd: ISD) -> None:
     """Delete keys of replaced certificates, unless the newest TRC has them: they vote on its successor."""
     newest = newest_trc(isd.pk)
-    named = set() if newest is None else set(trcs.read(bytes(newest.content)).policy.certificates)
+    named = set() if newest is None else set(newest.policy.certificates)
     rows = Certificate.objects.filter(isd=isd, replaced_at__isnull=False).exclude(private_encrypted="")
     done = [row.pk for row in rows if certificate_of(row) not in named]
     Certificate.objects.filter(pk__in=done).update(private_encrypted="")
@@ -224,16 +238,16 @@ def _forget_keys(isd: ISD) -> None:
 
 @retried
 @transaction.atomic
-def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | None = None, reason: str = "") -> TRC:
+def trc_reset(*, isd_id: int, base: int, actor: User | None, reason: str = "") -> TRC:
     """Start a new series of TRCs: after restoring a backup older than TRCs on hosts, or if too many voters' keys are
     lost. Certificates with unreadable keys are replaced. No counter rises. `isd_id` is the primary key, `base` above
     every serial on any host. Raises `RuleError` (`trc_base_low`, `isd_without_core_as`)."""
     locks.lock_isd(isd_id)
-    work = _Work(ISD.objects.get(pk=isd_id), now or database_now())
+    work = _Work(ISD.objects.get(pk=isd_id), database_now())
     newest = newest_trc(isd_id)
-    if newest is not None and base <= newest.serial:
-        text = f"Base {base} is not above {newest}, the newest TRC here. Choose one above every TRC that any host has."
-        raise RuleError("trc_base_low", text)
+    if newest is not None and base <= newest.id.serial:
+        text = f"Base {base} is not above {newest.id}, the newest TRC here."
+        raise RuleError("trc_base_low", f"{text} Choose one above every TRC that any host has.")
     core = list(AS.objects.filter(isd=work.isd, is_core=True).select_related("isd").order_by("as_id"))
     if not core:
         raise RuleError("isd_without_core_as", f"{work.isd} has no core AS, so a TRC has no voters. Create one first.")
@@ -260,8 +274,7 @@ def trc_import(*, content: bytes, actor: User | None, reason: str = "") -> TRC:
     if isd is None:
         raise RuleError("isd_unknown", f"ISD {number} does not exist. Create it first.")
     locks.lock_isd(isd.pk)
-    newest = newest_trc(isd.pk)
-    made, issued = trc_store(isd, signed, None if newest is None else trcs.read(bytes(newest.content)))
+    made, issued = trc_store(isd, signed, newest_trc(isd.pk))
     audit.note_issues([issued], actor=actor, reason=reason)
     return made
 

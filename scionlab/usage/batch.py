@@ -32,7 +32,6 @@ class Batch:
     never empty."""
 
     key: str
-    agent_version: str
     version: tuple[int, int]
     times_ms: Sequence[int]
     links: Mapping[int, Mapping[DirectionName, DirectionSamples]]

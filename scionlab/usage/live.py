@@ -90,10 +90,9 @@ def _read_rates(ends: set[End]) -> dict[End, Answer]:
         is_heard = now - found.get(f"heard:{uid}", 0.0) < HEARD_S
         if not is_heard and cache.add(f"called:{uid}", 1, timeout=CALL_EACH_S):
             call(uid, _newest(looks[uid]))
-    stored: dict[str, Any] = cache.get_many([f"live:{uid}:{number}" for uid, number in ends])
+    stored: dict[str, Rates] = cache.get_many([f"live:{uid}:{number}" for uid, number in ends])
     return {
-        (uid, number): Answer(_rates(stored.get(f"live:{uid}:{number}")), now - looks[uid][number][0])
-        for uid, number in ends
+        (uid, number): Answer(stored.get(f"live:{uid}:{number}"), now - looks[uid][number][0]) for uid, number in ends
     }
 
 
@@ -105,30 +104,16 @@ def _newest(looks: Mapping[int, _Look]) -> list[int]:
     return sorted(looks, key=lambda number: -looks[number][1])[:MOST_LINKS]
 
 
-def _rates(row: tuple[Any, ...] | None) -> Rates | None:
-    if row is None:
-        return None
-    at, over_ms, in_force, *sides = row
-    return Rates(at, over_ms, in_force, *(Side(*one) if one is not None else None for one in sides))
-
-
 # --- the agent ------------------------------------------------------------------------------------------------------
 
 
 def store(uid: str, rates: Mapping[int, Rates]) -> list[int]:
     """Store what the agent of this host reports; return the links with an open page."""
     cache, now = caches["live"], database_now().timestamp()
-    rows = {
-        f"live:{uid}:{number}": (one.at, one.over_ms, one.in_force, *(side and tuple(side) for side in _sides(one)))
-        for number, one in rates.items()
-    }
+    rows = {f"live:{uid}:{number}": one for number, one in rates.items()}
     try:
         cache.set_many({**rows, f"heard:{uid}": now}, timeout=KEPT_S)
         return _newest(_living(cache.get(f"looks:{uid}", {}), now))
     except _AWAY as exc:
         logger.warning("live.away error=%r", exc)
         return []
-
-
-def _sides(one: Rates) -> tuple[Side | None, Side | None]:
-    return one.to_user, one.from_user

@@ -15,8 +15,7 @@ from scionlab.platform.clock import database_now
 from scionlab.platform.throttles import one_of_few
 from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.report import MonthlyTraffic, TrafficRow, monthly_traffic
-from scionlab.usage.series import Step, Usage, usage_of_link
-from scionlab.usage.span import USUAL
+from scionlab.usage.series import USUAL, Step, Usage, usage_of_link
 from scionlab.user_ases.rest.documents import UsagePointDocument
 from scionlab.user_ases.rest.link_views import LinkView
 from scionlab.web.csv_files import csv_file

@@ -26,6 +26,7 @@ from scionlab.usage.totals import DAY_MS, SLOT_MS, TEN_SECONDS_MS, Interval, Tot
 
 Step = Literal["10s", "5min", "day"]
 STEPS_MS: Final[dict[Step, int]] = {"10s": TEN_SECONDS_MS, "5min": SLOT_MS, "day": DAY_MS}
+USUAL: Final = timedelta(days=1)  # without a time in a request: the last day
 MAX_POINTS: Final = 9_000  # a second of CPU: a day of 10 s are 8 640, a month of 5 minutes 8 928
 _FINE_SPANS: Final[tuple[tuple[Step, timedelta], ...]] = (("10s", timedelta(hours=2)), ("5min", timedelta(days=7)))
 

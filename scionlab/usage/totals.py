@@ -6,7 +6,6 @@ and integers are several times as fast as datetimes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -111,10 +110,3 @@ class Totals(Kept, gc=False, kw_only=True):
             return
         weights = (self.covered_ms, covered_ms) if self.covered_ms or covered_ms else (1, 1)
         self.limit_kbit = round((mine * weights[0] + limit_kbit * weights[1]) / sum(weights))
-
-
-def total(intervals: Iterable[Interval]) -> Totals:
-    found = Totals()
-    for interval in intervals:
-        found.add(interval)
-    return found

@@ -27,7 +27,7 @@ from scionlab.accounts.models import ApiToken, User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.update import link_update
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
+from scionlab.linktests.test_results import Upload, result_store
 from scionlab.testbed.models import Host, Link, TimedLimit, UserAS
 from scionlab.web.models import ApiRequest
 from scionlab_bw import client, credentials
@@ -259,10 +259,10 @@ def test_watch_load_prints_each_second_and_ends_with_the_verdict(
             time.sleep(0.05)
         assert test is not None
         began_ms = round(test.begins_at.timestamp() * 1000)
-        none = SideSample("0" * 16, 1000, 0, 0, 0, 0, 0)
-        sides = [none._replace(passed_bytes=passed * s, passed_packets=100 * s) for s in range(6)]
-        samples = [Sample(began_ms + 1000 * s, 1000 * s, True, side, none) for s, side in enumerate(sides)]
-        result_store(host_id=host.pk, upload=Upload(test.test_id, "1", True, samples))
+        none = ("0" * 16, 1000, 0, 0, 0, 0, 0)
+        sides = [("0" * 16, 1000, passed * s, 100 * s, 0, 0, 0) for s in range(6)]
+        samples = [(began_ms + 1000 * s, 1000 * s, True, side, none) for s, side in enumerate(sides)]
+        result_store(host_id=host.pk, upload=Upload(test.test_id, True, samples))
         connection.close()
 
     thread = threading.Thread(target=measure)

@@ -20,7 +20,7 @@ from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.link_test import link_test_create
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store
+from scionlab.linktests.test_results import Upload, result_store
 from scionlab.testbed.models import Host, Interface, Link
 from tests.clients.test_client import Run, _own_folder, logged_in, run, url
 
@@ -76,13 +76,12 @@ class AttachmentPoint(threading.Thread):
             LinkTest.objects.filter(pk=test.pk).update(armed_at=timezone.now())
             self.report = json.loads(child.stdout.read())
         began_ms = round(test.begins_at.timestamp() * 1000)
-        side = SideSample("0" * 16, 1000, 0, 0, 0, 0, 0)
         samples = []
         for second in range(15):
             count = self.passed * second
-            both = side._replace(passed_bytes=1494 * count, passed_packets=count)
-            samples.append(Sample(began_ms + 1000 * second, 1000 * second, True, both, both))
-        result_store(host_id=self.host.pk, upload=Upload(test.test_id, "1", True, samples, self.report))
+            both = ("0" * 16, 1000, 1494 * count, count, 0, 0, 0)
+            samples.append((began_ms + 1000 * second, 1000 * second, True, both, both))
+        result_store(host_id=self.host.pk, upload=Upload(test.test_id, True, samples, self.report))
         connection.close()
 
 

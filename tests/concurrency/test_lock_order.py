@@ -228,7 +228,7 @@ def _retire_tests(w: World) -> Work:
 
 
 def _result(w: World) -> Work:
-    upload = test_results.Upload(w.watch().test_id, "1", True, ())
+    upload = test_results.Upload(w.watch().test_id, True, ())
     return lambda: test_results.result_store(host_id=w.near.host_id, upload=upload)
 
 

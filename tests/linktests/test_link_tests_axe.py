@@ -12,7 +12,7 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.linktests.joint_test import joint_test_create
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
 from scionlab.linktests.models import LinkTest
-from scionlab.linktests.test_results import Sample, SideSample, Upload, result_store, user_report_store
+from scionlab.linktests.test_results import Upload, result_store, user_report_store
 from scionlab.testbed.models import AttachmentPoint, Host, Link
 from station.tools import TOOLS
 from tests import joint_world
@@ -45,11 +45,11 @@ def both_report(test: LinkTest, host: Host) -> None:
     began_ms = round(test.begins_at.timestamp() * 1000)
     samples = []
     for second in range(test.duration_s):
-        both = SideSample("0" * 16, 1000, 62_500 * second, 42 * second, 62_500 * second, 42 * second, 0)
+        both = ("0" * 16, 1000, 62_500 * second, 42 * second, 62_500 * second, 42 * second, 0)
         if second not in {3, 4}:
-            samples.append(Sample(began_ms + 1000 * second, 1000 * second, True, both, both))
+            samples.append((began_ms + 1000 * second, 1000 * second, True, both, both))
     made = report("ap", phases=half(test, "ap")) if test.sends else None
-    result_store(host_id=host.pk, upload=Upload(test.test_id, "1", True, samples, made))
+    result_store(host_id=host.pk, upload=Upload(test.test_id, True, samples, made))
     if test.sends:
         user_report_store(test_id=test.pk, report=report("user", phases=half(test, "user")))
 

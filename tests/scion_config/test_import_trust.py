@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from django.utils import timezone
 
 from scionlab.scion_config.credentials import files_for
-from scionlab.scion_config.ends import endings
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.offer import endings
 from scionlab.scion_config.pki.certificates import Credential, Kind, Validity, issue, kind_of, self_signed
 from scionlab.scion_config.pki.keys import key_to_pem, new_key
 from scionlab.scion_config.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from scionlab.accounts.models import User
 from scionlab.scion_config.credentials import files_for
-from scionlab.scion_config.ends import endings
 from scionlab.scion_config.isd import isd_ensure
 from scionlab.scion_config.models import TRC, ASKeys, Certificate
+from scionlab.scion_config.offer import endings
 from scionlab.site.figures import families
 from scionlab.testbed.models import AS, BandwidthChange, Host, UserAS
 from tests.admin_pages import CHANGE, page
@@ -91,7 +91,7 @@ def test_administrators_are_told_what_was_not_renewed(door: Client, core: AS, us
     ASKeys.objects.filter(AS=user_as).update(not_after=now + 19 * DAY)
     TRC.objects.update(not_after=now + 79 * DAY)
     Certificate.objects.filter(kind="cp-ca").update(not_after=now + 79 * DAY)
-    trc, ca, own = (one.text for one in endings(now))
+    trc, ca, own = endings(now)
     assert trc == f"the TRC ISD17-B1-S1 expires on {now + 79 * DAY:%Y-%m-%d}"
     assert ("CA of 17-ffaa:0:1101" in ca, "of 1 AS expires" in own) == (True, True)
     assert f"SCION will stop working: {trc}" in text_of(door, reverse("cockpit"))

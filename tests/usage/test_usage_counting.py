@@ -16,7 +16,8 @@ from scionlab.usage.compact import totals_pack, totals_unpack
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import LONGEST_ROW_MS, pack, unpack
 from scionlab.usage.rows import Both
-from scionlab.usage.totals import DAY_MS, SLOT_MS, Interval, Totals, of_ms, to_ms, total
+from scionlab.usage.totals import DAY_MS, SLOT_MS, Interval, Totals, of_ms, to_ms
+from tests.usage_world import total
 
 T0 = to_ms(datetime(2026, 11, 21, 6, 0, tzinfo=UTC))
 

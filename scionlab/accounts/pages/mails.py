@@ -6,7 +6,6 @@ The page gives access to every account, so it needs `settings.SHOW_MAILS` (devel
 from __future__ import annotations
 
 import email
-from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
@@ -20,14 +19,6 @@ from django.views.decorators.http import require_safe
 
 SHOWN: Final = 10
 _END: Final = b"\n" + b"-" * 79 + b"\n"  # written by Django's file backend after each mail
-
-
-@dataclass(frozen=True)
-class WrittenMail:
-    recipient: str
-    subject: str
-    date: str
-    body: str
 
 
 @require_safe
@@ -44,15 +35,15 @@ def shows_mails(_request: HttpRequest) -> dict[str, bool]:
     return {"shows_mails": settings.SHOW_MAILS}
 
 
-def newest_mails(folder: Path) -> list[WrittenMail]:
+def newest_mails(folder: Path) -> list[dict[str, str]]:
     """Newest first, at most `SHOWN`. A file has the mails of one connection, newest last."""
     files = sorted(folder.glob("*.log"), key=lambda one: one.stat().st_mtime_ns, reverse=True)[:SHOWN]
     written = [data for one in files for data in reversed(one.read_bytes().split(_END)) if data.strip()]
     return [_parsed(data) for data in written[:SHOWN]]
 
 
-def _parsed(data: bytes) -> WrittenMail:
+def _parsed(data: bytes) -> dict[str, str]:
     found = email.message_from_bytes(data, _class=EmailMessage, policy=default)
     body = found.get_body(("plain",))
     text = body.get_content() if body is not None else ""
-    return WrittenMail(str(found["To"]), str(found["Subject"]), str(found["Date"]), text)
+    return {"recipient": str(found["To"]), "subject": str(found["Subject"]), "date": str(found["Date"]), "body": text}

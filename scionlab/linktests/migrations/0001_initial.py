@@ -93,7 +93,6 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('side', models.CharField(choices=[('ap', 'attachment point'), ('user', 'user')], db_default='ap', default='ap', max_length=8)),
-                ('agent_version', models.CharField(blank=True, max_length=32)),
                 ('samples', models.JSONField(default=list)),
                 ('report', models.JSONField(blank=True, null=True)),
                 ('received_at', models.DateTimeField(help_text='Time of the newest upload.')),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from scionlab.limits.pages.consequences import local
 from scionlab.linktests.joint_report import JointStatus, status_of_joint, with_parts
 from scionlab.linktests.joint_test import joint_test_cancel, joint_test_create
 from scionlab.linktests.models import JointTest
 from scionlab.linktests.pages.joint_panel import joint_panel
+from scionlab.linktests.pages.link_tests import say_cancelled
 from scionlab.linktests.pages.test_forms import JointTestForm
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
@@ -79,10 +78,7 @@ def joint_test(request: PageRequest, pk: int, joint_id: int) -> HttpResponse:
 def joint_cancel(request: PageRequest, pk: int, joint_id: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     found = _status_or_404(user_as, joint_id).joint
-    if joint_test_cancel(joint_test_id=found.pk, actor=request.user).cancelled_at is None:
-        messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
-    else:
-        messages.success(request, "Cancelled.")
+    say_cancelled(request, joint_test_cancel(joint_test_id=found.pk, actor=request.user))
     return redirect("joint_test", pk=pk, joint_id=joint_id)
 
 

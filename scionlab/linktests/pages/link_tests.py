@@ -1,8 +1,10 @@
-"""Tests of a Link: schedules those that send; shows results of all."""
+"""Tests of a Link: schedules those that send; shows results of all, the newest also on the page of the Link."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, Final
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
@@ -10,16 +12,17 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from contract.link_tests import WATCH
+from contract.link_tests import UDP, WATCH
 from scionlab.limits.pages.consequences import local
 from scionlab.limits.pages.link import link_or_404
+from scionlab.limits.pages.panels import LinkPage, LinkPanel
 from scionlab.linktests.link_test import link_test_cancel, link_test_create
-from scionlab.linktests.models import LinkTest
-from scionlab.linktests.pages.test_forms import form_of
+from scionlab.linktests.models import JointTest, LinkTest
+from scionlab.linktests.pages.test_forms import WatchForm, form_of
 from scionlab.linktests.pages.test_panel import panel_of
 from scionlab.linktests.sending_verdict import SendingVerdict
 from scionlab.linktests.test_formats import points_csv
-from scionlab.linktests.test_status import TestStatus, status_of_test, with_results
+from scionlab.linktests.test_status import TestStatus, reason_against, status_of_test, with_results
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed.models import Link
@@ -29,6 +32,7 @@ from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_b
 from station.tools import TOOLS
 
 SHOWN = 20  # per Link, newest first
+SHOWN_ON_LINK = 5  # on its own page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -99,12 +103,16 @@ def test_csv(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpR
 @gone_is_404
 def test_cancel(request: PageRequest, pk: int, link_id: int, test_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    found = link_test_cancel(link_test_id=_status_or_404(link, test_id, database_now()).test.pk, actor=request.user)
+    found = _status_or_404(link, test_id, database_now()).test
+    say_cancelled(request, link_test_cancel(link_test_id=found.pk, actor=request.user))
+    return redirect("link_test", pk=pk, link_id=link_id, test_id=test_id)
+
+
+def say_cancelled(request: PageRequest, found: LinkTest | JointTest) -> None:
     if found.cancelled_at is None:
         messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
     else:
         messages.success(request, "Cancelled.")
-    return redirect("link_test", pk=pk, link_id=link_id, test_id=test_id)
 
 
 def _status_or_404(link: Link, test_id: int, now: datetime) -> TestStatus:
@@ -112,6 +120,19 @@ def _status_or_404(link: Link, test_id: int, now: datetime) -> TestStatus:
     if found is None:
         raise Http404("This link has no such test.")
     return status_of_test(found, now=now)
+
+
+def _tests_panel(page: LinkPage) -> Mapping[str, Any]:
+    agent = page.status.agent
+    return {
+        "watch_form": WatchForm(zone=zone_of(page.request.user), now=page.now),
+        "tests": newest_of(page.link, now=page.now, count=SHOWN_ON_LINK),
+        "tools": TOOLS.values(),
+        "not_sending": reason_against(agent, kind=UDP) if agent is not None else "",
+    }
+
+
+TESTS_PANEL: Final = LinkPanel("linktests/parts/link_tests.html", _tests_panel)
 
 
 def newest_of(link: Link, *, now: datetime, count: int) -> list[TestStatus]:

@@ -140,7 +140,8 @@ def panel_of(status: TestStatus) -> Panel | None:
     directions = []
     for side in verdict.sides:
         key = side.direction
-        of_test = [_with_rate(slot, kbit) for slot, kbit in zip(slots[key], own[key], strict=True)]
+        both = zip(slots[key], own[key], strict=True)
+        of_test = [slot if slot.kbit is None else replace(slot, kbit=kbit) for slot, kbit in both]
         plot, drawn = (usage_plot(one, top_kbit=top) for one in (slots[key], of_test))
         directions.append(PanelDirection(key, plot, side, drawn.used, steps.get(key), tcp.get(key)))
     to_user, from_user = (zip(slots[name], own[name], strict=True) for name in DIRECTIONS)
@@ -203,7 +204,3 @@ def _spread(bytes_of: list[float], at_s: float, count: float) -> None:
     for second, part in ((first, 1 - later), (first + 1, later)):
         if 0 <= second < len(bytes_of):
             bytes_of[second] += count * part
-
-
-def _with_rate(slot: Slot, kbit: float) -> Slot:
-    return replace(slot, kbit=None if slot.kbit is None else kbit)

@@ -16,7 +16,7 @@ from scionlab.scion_config.pki.keys import key_to_pem
 def trc_files(signed: Iterable[bytes]) -> dict[str, bytes]:
     """certs/ISD17-B1-S1.trc: every host needs all TRCs since the base of every ISD it should reach. Raises `RuleError`
     (`trc_unreadable`)."""
-    return {f"certs/{trcs.read(one).id.file_name}": one for one in signed}
+    return {f"certs/{trcs.read(one).id}.trc": one for one in signed}
 
 
 def chain_files(own: Credential, ca_certificate: x509.Certificate) -> dict[str, bytes]:

@@ -36,11 +36,6 @@ class TrcId:
         return f"ISD{self.isd}-B{self.base}-S{self.serial}"
 
     @property
-    def file_name(self) -> str:
-        """In certs/, as named by SCION."""
-        return f"{self}.trc"
-
-    @property
     def is_base(self) -> bool:
         return self.serial == self.base
 

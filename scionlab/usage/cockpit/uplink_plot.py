@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.usage.models import UsageUplink
-from scionlab.usage.totals import SLOT_MS
-from scionlab.web.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.usage.pages.usage_panel import DirectionPanel
+from scionlab.usage.totals import SLOT_MS, of_ms, to_ms
+from scionlab.web.pages.plots import Slot, scale_of, ticks, usage_plot
 
 SLOT: Final = timedelta(milliseconds=SLOT_MS)
 SPAN: Final = timedelta(hours=6)
@@ -17,18 +18,8 @@ _DIRECTIONS: Final = {"to_user": "To the user ASes", "from_user": "From the user
 
 
 @dataclass(frozen=True)
-class DirectionPlot:
-    """`highest_kbit` is the highest 5-minute mean; None without data."""
-
-    key: str
-    name: str
-    plot: UsagePlot
-    highest_kbit: float | None
-
-
-@dataclass(frozen=True)
 class UplinkPlot:
-    directions: list[DirectionPlot]
+    directions: list[DirectionPanel]
     ticks: list[datetime]
 
     @property
@@ -36,13 +27,9 @@ class UplinkPlot:
         return all(one.plot.is_empty for one in self.directions)
 
 
-def slot_of(at: datetime) -> datetime:
-    return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % SLOT
-
-
 def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
     """Build the plot of both directions on one scale from 5-minute sums; one SQL statement."""
-    ends_at = slot_of(now)
+    ends_at = of_ms(to_ms(now) // SLOT_MS * SLOT_MS)
     begins_at = ends_at - SPAN
     stored = UsageUplink.objects.filter(ap_isd_as=ap.AS.isd_as, begins_at__gte=begins_at, begins_at__lt=ends_at)
     rows = {row.begins_at: row for row in stored}
@@ -50,12 +37,7 @@ def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
     slots = {key: [_slot(at, rows.get(at), key, ap.uplink_kbit) for at in times] for key in _DIRECTIONS}
     top = scale_of(list(slots.values()))
     directions = [
-        DirectionPlot(
-            f"uplink-{key}",
-            _DIRECTIONS[key],
-            usage_plot(found, top_kbit=top),
-            max((slot.kbit for slot in found if slot.kbit is not None), default=None),
-        )
+        DirectionPanel(f"uplink-{key}", _DIRECTIONS[key], usage_plot(found, top_kbit=top), found)
         for key, found in slots.items()
     ]
     return UplinkPlot(directions, ticks(begins_at, ends_at, 7))

@@ -93,7 +93,6 @@ def parse_usage(content: bytes) -> Batch:
     times = _times(document.times)
     return Batch(
         key=document.batch,
-        agent_version=document.agent_version,
         version=version_of(document.version),
         times_ms=times,
         links={number: dict(_directions(link, times)) for number, link in document.links.items()},
