@@ -182,7 +182,6 @@ def _save_host_receipt(
     row.says_total, row.says_tests = receipt.total is not UNSET, receipt.tests is not None
     row.sending_tests, row.says_tcp_tests = receipt.sending_tests or "", TCP in receipt.test_kinds
     total = receipt.total or None
-    row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit
     row.total_from_user_kbit = None if total is None else total.from_user_kbit
     row.save()

@@ -171,7 +171,6 @@ def _row(link_id: int, receipt: Receipt, said: LinkReceipt, received_at: datetim
         kbit=said.limits.lowest_kbit,
         to_user_kbit=said.limits.to_user_kbit,
         from_user_kbit=said.limits.from_user_kbit,
-        observed_at=receipt.observed_at,
         state=said.state,
         problem=said.problem or "",
         since=received_at,
