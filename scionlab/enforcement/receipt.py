@@ -24,9 +24,10 @@ from scionlab.delivery.issued import is_issued
 from scionlab.delivery.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
+from scionlab.enforcement.explanations import LIMITER_SILENT
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, ReportGap
-from scionlab.enforcement.problems import LIMITER_SILENT, reported
+from scionlab.enforcement.problems import reported
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.enforcement.receipt_mails import enforced_mails
