@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.template.loader import render_to_string
@@ -87,13 +88,8 @@ def _kinds(files: Collection[str]) -> list[tuple[str, int, str, str]]:
     """The kinds that there are: pattern, number of files, content, readable by."""
     counts = {pattern: 0 for pattern, _, _ in _KINDS}
     for path in files:
-        counts[next(pattern for pattern in counts if _fits(path, pattern))] += 1
+        counts[next(pattern for pattern in counts if fnmatchcase(path, pattern))] += 1
     return [(pattern, counts[pattern], what, who) for pattern, what, who in _KINDS if counts[pattern]]
-
-
-def _fits(path: str, pattern: str) -> bool:
-    begin, star, end = pattern.partition("*")
-    return path.startswith(begin) and path.endswith(end) if star else path == pattern
 
 
 def _vagrantfile(context: Mapping[str, Any]) -> str:

@@ -66,7 +66,6 @@ class IssuedLimits(models.Model):
     config_version = models.PositiveIntegerField()
     limits_version = models.PositiveIntegerField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes, in hexadecimal.")
-    issued_at = models.DateTimeField(default=database_now, editable=False)
 
     class Meta:
         constraints = [

@@ -11,10 +11,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.cache import cache
 from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Random
 from redis.exceptions import RedisError
 
 import config_tar
@@ -23,6 +26,7 @@ from config_tar import KeyRing
 from scionlab.delivery.download import build_user_download
 from scionlab.delivery.files import added_files
 from scionlab.delivery.issued import digest_in, is_issued, issued_note
+from scionlab.delivery.models import IssuedLimits
 from scionlab.delivery.signing import key_ring
 from scionlab.platform.metrics.names import RENDERS
 from scionlab.platform.secrets_box import opened, sealed
@@ -31,21 +35,20 @@ from scionlab.testbed.models import Host, UserAS
 
 logger = logging.getLogger(__name__)
 
+POLLING_WITHIN = timedelta(minutes=10)  # hosts that were away longer are not rendered ahead
 CACHE_TIMEOUT_S = 3600  # only matters for deleted or silent hosts: a current entry that was evicted is rendered again
-_FORMAT = "10"  # raise it with any change of config_tar's output: cached entries must not survive an upgrade
+_FORMAT = "11"  # raise it with any change of config_tar's output: cached entries must not survive an upgrade
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The tarball of one host at one version. `etag` is the quoted hash of the bytes. `identity` is a hash of all
-    inputs. `limits_digest` is empty without link_info.json."""
+    """The tarball of one host at one version (G, H, L). `etag` is the quoted hash of the bytes. `identity` is a hash of
+    all inputs. `limits_digest` is empty without link_info.json."""
 
     content: bytes
     etag: str
     file_name: str
-    version: str
-    config_version: int
-    limits_version: int
+    version: tuple[int, int, int]
     limits_digest: str
     identity: str
 
@@ -75,6 +78,22 @@ def render_ahead(host: Host) -> bool:
         return False  # no cache to store it in
     _render(host.pk)
     return True
+
+
+def hosts_to_render(*, now: datetime, limit: int) -> list[int]:
+    """Hosts that polled recently, lack their newest configuration, and are not rendered yet; at most `limit`, those of
+    attachment points first, others in random order so that a failing one does not block the rest. Two statements for
+    any number of hosts. Evicted configurations, and those beyond the limit, are rendered by the poll."""
+    lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
+    rendered = IssuedLimits.objects.filter(
+        host=OuterRef("pk"),
+        generation=selectors.generation(),
+        config_version=OuterRef("config_version"),
+        limits_version=OuterRef("limits_version"),
+    )
+    waiting = Host.objects.filter(lacks, ~Exists(rendered), AS__isnull=False, last_seen_at__gte=now - POLLING_WITHIN)
+    first = F("attachment_point").asc(nulls_last=True)
+    return list(waiting.order_by(first, Random()).values_list("pk", flat=True)[:limit])
 
 
 def user_download(user_as: UserAS) -> tuple[str, bytes]:
@@ -109,9 +128,7 @@ def _render(host_id: int) -> Rendered:
             content=content,
             etag=f'"{hashlib.sha256(content).hexdigest()}"',
             file_name=config_tar.host_tar_name(host),
-            version=config_tar.format_version(generation, host.config_version),
-            config_version=host.config_version,
-            limits_version=host.limits_version,
+            version=(generation, host.config_version, host.limits_version),
             limits_digest=digest_in(members),
             identity=_identity(host, generation, keys),
         )
@@ -161,8 +178,7 @@ def _cached(host: Host, generation: int, keys: KeyRing) -> Rendered | None:
     found = cache.get(_name(host))
     if not isinstance(found, Rendered) or found.identity != _identity(host, generation, keys):
         return None
-    version = (generation, host.config_version, host.limits_version)
-    if found.limits_digest and not is_issued(host_id=host.pk, version=version, digest=found.limits_digest):
+    if found.limits_digest and not is_issued(host_id=host.pk, version=found.version, digest=found.limits_digest):
         return None
     try:
         return replace(found, content=opened(found.content.decode("ascii"), "A cached configuration"))

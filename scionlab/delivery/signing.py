@@ -69,11 +69,6 @@ def end_of_last_key() -> datetime | None:
     return None if newest is None else newest.not_after
 
 
-def near_end_of_last_key() -> datetime | None:
-    """End of the last valid key, if it is near."""
-    return near_end(end_of_last_key())
-
-
 def near_end(end: datetime | None) -> datetime | None:
     """`end`, if it is near."""
     days = min(WARN_DAYS, settings.SIGNING_KEY_DAYS // 4)
@@ -144,7 +139,7 @@ def signing_key_rotate_if_due() -> SigningKey | None:
     end = end_of_last_key()
     if days and (end is None or end - database_now() < timedelta(days=days)):
         return signing_key_rotate(actor=None)
-    if end is None or near_end_of_last_key() is not None:
+    if end is None or near_end(end) is not None:
         logger.warning('signing_key.ends_soon until=%s remedy="manage.py signing_key rotate"', end)
     return None
 

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from scionlab.enforcement.doubts import doubts
+from scionlab.enforcement.explanations import LIMITER_SILENT
 from scionlab.enforcement.models import HostReceipt
-from scionlab.enforcement.problems import LIMITER_SILENT, Reported, reported
+from scionlab.enforcement.problems import Reported, reported
 from scionlab.enforcement.words import WORDS
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed.models import Host
 
-SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
-SILENT_AFTER: Final = timedelta(seconds=SILENT_AFTER_S)
+SILENT_AFTER: Final = timedelta(seconds=180)  # the agent sends a receipt at least once a minute (docs/api.md)
 
 # A larger offset of the agent's clock is shown on pages. Without a measured skew it is estimated from `observed_at`,
 # although the receipt may have been in transit for some seconds.

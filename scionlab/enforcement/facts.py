@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.expressions import Expression
@@ -18,7 +18,7 @@ from django.db.models.lookups import Exact
 from bandwidth_config import Limits, limits_at
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.testbed import selectors
-from scionlab.testbed.models import Host, Link, TimedLimit
+from scionlab.testbed.models import Link, TimedLimit
 
 # A receipt arrives shortly after the kernel was read, by a clock that may be slightly off: within this time of a step,
 # the limits before and after it both count as wanted.
@@ -54,20 +54,13 @@ def newest_of(link: Link, receipt: HostReceipt | None) -> LinkEnforcement | None
 
 
 def facts_of(
-    link: Link,
-    host: Host,
-    row: LinkEnforcement | None,
-    *,
-    read_at: datetime,
-    asked: Limits,
-    wanted: Limits,
-    generation: int,
-    now: datetime,
+    link: Link, row: LinkEnforcement | None, *, read_at: datetime, asked: Limits, wanted: Limits, now: datetime
 ) -> Facts:
     """`row` is from the newest receipt, received at `read_at`; `asked` and `wanted` are the current limits before and
     after clamping."""
+    host = link.interface_a.host
     is_config_delivered = host.delivered_config_version >= link.wanted_config_version
-    is_covered = row is not None and covers(row, link, host, generation)
+    is_covered = row is not None and is_about(link, row)
     found = kernel_found(row, link, at=read_at, now=now) if row is not None and is_covered else "other"
     return Facts(
         is_active=link.active,
@@ -84,37 +77,25 @@ def facts_of(
     )
 
 
-class Wants(Protocol):
-    """The first versions of a Link's host that include the wanted state of the Link."""
-
-    @property
-    def wanted_config_version(self) -> int: ...
-
-    @property
-    def wanted_limits_version(self) -> int: ...
-
-
-class Versions(Protocol):
-    @property
-    def config_version(self) -> int: ...
-
-    @property
-    def limits_version(self) -> int: ...
-
-
-def covers(row: LinkEnforcement, link: Wants, host: Versions, generation: int) -> bool:
-    """Whether the receipt is about a configuration with the wanted state of the Link. False for another generation or a
-    version from the future (after a restored backup)."""
+def covers(row: LinkEnforcement, *, wanted: tuple[int, int], newest: tuple[int, int], generation: int) -> bool:
+    """Whether the receipt is about a configuration (H, L) from the first that includes the wanted state of the Link to
+    the newest of its host. False for another generation or a version from the future (after a restored backup)."""
     return (
         row.generation == generation
-        and link.wanted_config_version <= (row.config_version or 0) <= host.config_version
-        and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
+        and wanted[0] <= (row.config_version or 0) <= newest[0]
+        and wanted[1] <= (row.limits_version or 0) <= newest[1]
     )
 
 
 def is_about(link: Link, row: LinkEnforcement) -> bool:
     """`covers`, for a Link of `selectors.with_relations` or `limited_links`."""
-    return covers(row, link, link.interface_a.host, selectors.generation_beside(link))
+    host = link.interface_a.host
+    return covers(
+        row,
+        wanted=(link.wanted_config_version, link.wanted_limits_version),
+        newest=(host.config_version, host.limits_version),
+        generation=selectors.generation_beside(link),
+    )
 
 
 def shows_wanted(link: Link, row: LinkEnforcement, *, at: datetime) -> bool:

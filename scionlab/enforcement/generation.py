@@ -14,9 +14,9 @@ from django.db.models import Max
 
 from bandwidth_config import RuleError
 from scionlab.delivery.models import EnrolmentToken
-from scionlab.enforcement.locks import lock_receipts
 from scionlab.enforcement.models import HostReceipt, LinkEnforcement
 from scionlab.platform.clock import database_now
+from scionlab.platform.locks import lock_rows
 from scionlab.platform.wake import wake_everybody_after_commit
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.models import Host, ServiceState
@@ -72,7 +72,7 @@ def generation_raise(*, to: int | None = None, force: bool = False, dry_run: boo
 
 def _raise_to(generation: int) -> None:
     locks.lock_hosts(Host.objects.values_list("pk", flat=True))
-    lock_receipts()  # storing one writes the rows that are deleted here
+    lock_rows(HostReceipt.objects.all())  # none can be stored: that writes the rows that are deleted here
     ServiceState.objects.filter(pk=1).update(generation=generation)
     Host.objects.update(
         delivered_config_version=0,

@@ -80,7 +80,8 @@ def notices_find(*, now: datetime | None = None) -> int:
         away = {place: state for place, state in away.items() if place in known}
     made = _notify(MailKind.AWAY, away, over=_is_back, now=now)
     made += _notify(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
-    made += _notify(MailKind.FAILED, _failed(now), over=_is_never_mailed, now=now)
+    # No mail of the end of a failure: the one that the limit is enforced says so.
+    made += _notify(MailKind.FAILED, _failed(now), over=None, now=now)
     if made:
         logger.info("notices.found mails=%s", made)
     return made
@@ -172,7 +173,7 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now: datetime) -> int:
+def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | None, now: datetime) -> int:
     """Send mails for new states and, if `over` says so, for states that ended, with the remaining links."""
     known, new, changed = _open(kind), [], []
     news: list[tuple[str, State]] = []  # with the mail's template
@@ -196,7 +197,7 @@ def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver, now:
             notice.value, notice.links = state.value, state.requested()
             changed.append(notice)
     ended = {place: notice for place, notice in known.items() if place not in states}
-    if ended:
+    if ended and over is not None:
         news += _ended(kind, ended.values(), over, now)
     Notice.objects.bulk_create(new, batch_size=1000)
     Notice.objects.bulk_update(changed, ["value", "links"], batch_size=500)
@@ -237,11 +238,6 @@ def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime)
 
 def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now: datetime) -> bool:
     return heard_at is not None and now - heard_at <= AWAY_AFTER
-
-
-def _is_never_mailed(_notice: Notice, _left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
-    """The end of a failure: the mail that the limit is enforced says so."""
-    return False
 
 
 def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:

@@ -9,9 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scionlab.enforcement.explanations import EXPLANATIONS, FOREIGN, KINDS, LIMITER_SILENT, UNKNOWN, Explanation
-
-__all__ = ["EXPLANATIONS", "LIMITER_SILENT", "Reported", "in_short", "reported"]
+from scionlab.enforcement.explanations import EXPLANATIONS, FOREIGN, KINDS, UNKNOWN, Explanation
 
 # Their subject is a device; the subject of all others is the whole host.
 _OF_A_DEVICE: Final = frozenset(

@@ -24,9 +24,10 @@ from scionlab.delivery.issued import is_issued
 from scionlab.delivery.render import config_for
 from scionlab.enforcement.agents import SILENT_AFTER
 from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
+from scionlab.enforcement.explanations import LIMITER_SILENT
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, ReportGap
-from scionlab.enforcement.problems import LIMITER_SILENT, reported
+from scionlab.enforcement.problems import reported
 from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.enforcement.receipt_mails import enforced_mails
@@ -93,24 +94,21 @@ def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
         return HostReceipt.Content.PROVEN  # it has no document
     if is_issued(host_id=host_id, version=receipt.versions, digest=receipt.limits_digest):
         return HostReceipt.Content.PROVEN
-    if _issue_newest(host_id) == (receipt.versions, receipt.limits_digest):
-        return HostReceipt.Content.PROVEN
-    return HostReceipt.Content.FOREIGN
+    return HostReceipt.Content.PROVEN if _is_newest(host_id, receipt) else HostReceipt.Content.FOREIGN
 
 
-def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
-    """Render the newest configuration: its document may predate the table of issued ones. Returns (G, H, L) and the
-    digest, or None if it cannot be rendered."""
+def _is_newest(host_id: int, receipt: Receipt) -> bool:
+    """Render the newest configuration: a restored database may not have issued it yet. False if it cannot be
+    rendered."""
     host = Host.objects.select_related("AS__isd").get(pk=host_id)
     if host.AS_id is None:
-        return None
+        return False
     try:
         newest = config_for(host)
     except RuleError as exc:
         logger.error("config.refused host=%s code=%s %s", host_id, exc.code, exc.message)
-        return None
-    generation = int(newest.version.partition(".")[0])
-    return (generation, newest.config_version, newest.limits_version), newest.limits_digest
+        return False
+    return (newest.version, newest.limits_digest) == (receipt.versions, receipt.limits_digest)
 
 
 def _is_newer(receipt: Receipt, newest: HostReceipt) -> bool:
@@ -185,7 +183,6 @@ def _save_host_receipt(
     row.says_total, row.says_tests = receipt.total is not UNSET, receipt.tests is not None
     row.sending_tests, row.says_tcp_tests = receipt.sending_tests or "", TCP in receipt.test_kinds
     total = receipt.total or None
-    row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit
     row.total_from_user_kbit = None if total is None else total.from_user_kbit
     row.save()

@@ -40,10 +40,6 @@ def mark_of(links_digest: str) -> str:
     return hashlib.sha256(f"{FORMAT}|{links_digest}".encode()).hexdigest()
 
 
-def _has_mark(mark: str, links_digest: str) -> bool:
-    return mark == mark_of(links_digest)
-
-
 @dataclass
 class ReceiptChanges:
     """`links` are those with possibly more than changed counters, with their rows now and before; `written` are all
@@ -79,7 +75,7 @@ def repeats(receipt: Receipt, former: HostReceipt, content: HostReceipt.Content)
         receipt.versions == known == (former.generation, former.host.config_version, former.host.limits_version)
         and content == former.content
         and not receipt.is_limiter_silent
-        and _has_mark(former.links_digest, receipt.links_digest)
+        and former.links_digest == mark_of(receipt.links_digest)
     )
 
 
@@ -153,7 +149,9 @@ class _Ours(NamedTuple):
 
     def covered_by(self, row: LinkEnforcement) -> bool:
         """Whether a row of the current generation covers it."""
-        return covers(row, self, self, row.generation or 0)
+        wanted = (self.wanted_config_version, self.wanted_limits_version)
+        newest = (self.config_version, self.limits_version)
+        return covers(row, wanted=wanted, newest=newest, generation=row.generation or 0)
 
 
 def _ours(host_id: int) -> list[_Ours]:
@@ -171,7 +169,6 @@ def _row(link_id: int, receipt: Receipt, said: LinkReceipt, received_at: datetim
         kbit=said.limits.lowest_kbit,
         to_user_kbit=said.limits.to_user_kbit,
         from_user_kbit=said.limits.from_user_kbit,
-        observed_at=receipt.observed_at,
         state=said.state,
         problem=said.problem or "",
         since=received_at,

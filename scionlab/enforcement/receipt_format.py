@@ -31,7 +31,7 @@ from scionlab.delivery.host_api.documents import (
     version_of,
 )
 from scionlab.enforcement.counters import MAX_COUNT, Count, Counters
-from scionlab.enforcement.problems import LIMITER_SILENT
+from scionlab.enforcement.explanations import LIMITER_SILENT
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 # Every user has the credentials of a host, that of their AS.

@@ -135,9 +135,7 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
     timed = link.timed_in_configuration
     asked = asked_at(link, timed, now)
     wanted = asked.clamped(link.maximum_kbit)
-    generation = selectors.generation_beside(link)
-    read_at = agent.reported_at or now
-    facts = facts_of(link, host, row, read_at=read_at, asked=asked, wanted=wanted, generation=generation, now=now)
+    facts = facts_of(link, row, read_at=agent.reported_at or now, asked=asked, wanted=wanted, now=now)
     verdict = judge(agent, facts)
     return LinkStatus(
         link=link,
@@ -252,19 +250,9 @@ def _enforced(status: LinkStatus, _agent: Agent) -> str:
     since = "" if status.since is None else f" since {say_time(status.since)}"
     if status.state == "clamped":
         return f"{status.word}: enforced at the maximum of {format_kbit(status.maximum_kbit)}{since}."
-    return f"{status.word}{_DIRECTIONS[_blocked(status.last_known or status.wanted)]}{since}."
-
-
-_DIRECTIONS = {
-    (False, False): " in both directions",
-    (True, False): ": blocked to the user AS, limited from it,",
-    (False, True): ": limited to the user AS, blocked from it,",
-    (True, True): " in both directions",
-}
-
-
-def _blocked(limits: Limits) -> tuple[bool, bool]:
-    return limits.to_user_kbit == 0, limits.from_user_kbit == 0
+    to_user, from_user = ("limited" if kbit else "blocked" for kbit in status.last_known or status.wanted)
+    where = " in both directions" if to_user == from_user else f": {to_user} to the user AS, {from_user} from it,"
+    return f"{status.word}{where}{since}."
 
 
 _SAID: dict[Stage, Callable[[LinkStatus, Agent], str]] = {

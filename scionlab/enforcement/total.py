@@ -57,7 +57,7 @@ def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> Total
         return TotalStatus(None, found, state, f"the agent still enforces one of {found}")
     if found == Limits.both(wanted):
         return TotalStatus(wanted, found, "enforced", "")
-    state, why = _why_not(ap, agent, found, generation)
+    state, why = _why_unknown(agent) or _unconfirmed(ap, agent, found, generation)
     return TotalStatus(wanted, found, state, why)
 
 
@@ -71,10 +71,6 @@ def _in_force(receipt: HostReceipt) -> Limits | None:
     if receipt.observe_only or receipt.total_to_user_kbit is None or receipt.total_from_user_kbit is None:
         return None
     return Limits(receipt.total_to_user_kbit, receipt.total_from_user_kbit)
-
-
-def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[State, str]:
-    return _why_unknown(agent) or _unconfirmed(ap, agent, found, generation)
 
 
 def _why_unknown(agent: Agent) -> tuple[State, str] | None:

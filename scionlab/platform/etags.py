@@ -48,7 +48,7 @@ class IfMatchInvalid(exceptions.APIException):
 
 def etag_of(document: Any) -> str:
     """Strong tag of the response to a GET."""
-    return f'"{_digest(_part(document, observed=False))}.{_digest(_part(document, observed=True))}"'
+    return f'"{_digest(_settings(document))}.{_digest(document)}"'
 
 
 def check_if_match(header: str, document: Any) -> None:
@@ -71,14 +71,12 @@ def _set_half(etag: str) -> str:
     return etag.partition(".")[0]
 
 
-def _part(document: Any, *, observed: bool) -> Any:
-    """The document without observed fields, or the whole one."""
-    if observed:
-        return document
+def _settings(document: Any) -> Any:
+    """The document without observed fields."""
     if isinstance(document, dict):
-        return {name: _part(value, observed=False) for name, value in document.items() if name not in OBSERVED}
+        return {name: _settings(value) for name, value in document.items() if name not in OBSERVED}
     if isinstance(document, list | tuple):
-        return [_part(one, observed=False) for one in document]
+        return [_settings(one) for one in document]
     return document
 
 

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -113,13 +114,9 @@ def flush(ledger: Ledger) -> int:
     if not settings.REDIS_URL:
         return 0
     redis = redis_client.client()
-    if not redis.exists(
-        ledger.taken
-    ):  # otherwise the leftovers of a killed worker come first; the next run takes the rest
-        try:
-            redis.rename(ledger.key, ledger.taken)
-        except ResponseError:  # no contacts
-            return 0
+    with suppress(ResponseError):  # no contacts
+        # Not over the leftovers of a killed worker: they come first, the rest in the next run.
+        redis.renamenx(ledger.key, ledger.taken)
     taken = {int(key): float(value) for key, value in redis.hgetall(ledger.taken).items()}
     changed = store(taken, ledger)
     redis.delete(ledger.taken)

@@ -74,7 +74,6 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",  # last: it replaces the response to a login
 ]
 ROOT_URLCONF = "scionlab.urls"
-ASGI_APPLICATION = "scionlab.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -262,7 +261,6 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "scionlab.web.rest.schema.ApiAutoSchema",
     "DEFAULT_PAGINATION_CLASS": "scionlab.web.rest.pagination.Pages",
     "EXCEPTION_HANDLER": "scionlab.platform.api_errors.exception_handler",
-    "NUM_PROXIES": TRUSTED_PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
     "DEFAULT_PARSER_CLASSES": ["scionlab.web.rest.parsers.JSONParser"],
     "URL_FORMAT_OVERRIDE": None,  # ?format= is an operation's own parameter, or unknown
@@ -334,7 +332,6 @@ USE_TZ = True
 USE_I18N = False
 STATIC_URL = "static/"
 STATIC_ROOT = env.text("STATIC_ROOT", str(VAR_DIR / "static"))
-STATICFILES_DIRS: list[str] = []
 
 LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOGGING = {

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 
 from scionlab.accounts.models import Mail
-from scionlab.delivery.rendering import hosts_to_render
+from scionlab.delivery.render import hosts_to_render
 from scionlab.limits.defaults import pending_attachment_points
 from scionlab.platform.clock import database_now
 from scionlab.platform.outbox import due_ids

@@ -191,10 +191,12 @@ def test_counter_out_of_its_range_is_refused_with_value_and_bound(host: Host, li
     assert not LinkEnforcement.objects.exists()
 
 
-@pytest.mark.parametrize("model", [HostReceipt, LinkEnforcement])
+@pytest.mark.parametrize(("model", "column"), [(HostReceipt, "observed_at"), (LinkEnforcement, "since")])
 @pytest.mark.parametrize("year", [1969, 3000, 9999])
-def test_database_refuses_a_time_that_pages_cannot_show(model: Any, year: int, host: Host, link: Link) -> None:
+def test_database_refuses_a_time_that_pages_cannot_show(
+    model: Any, column: str, year: int, host: Host, link: Link
+) -> None:
     say(host, 0, run=LIVING, number=1)
     assert model.objects.count() == 1
-    with pytest.raises(IntegrityError, match="observed_at_readable"):
-        model.objects.update(observed_at=datetime(year, 6, 1, tzinfo=UTC))
+    with pytest.raises(IntegrityError, match=f"{column}_readable"):
+        model.objects.update(**{column: datetime(year, 6, 1, tzinfo=UTC)})

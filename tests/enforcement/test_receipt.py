@@ -116,7 +116,7 @@ def test_what_newer_agents_say_is_stored(host: Host, link: Link) -> None:
     assert post(host, document(host, {"1": entry}, **NEWER)).status_code == 200
     receipt = HostReceipt.objects.get(host=host)
     assert (receipt.devices, receipt.observe_only, receipt.says_total) == (["eth0", "eth1"], False, True)
-    assert (receipt.total_wanted_kbit, receipt.total_to_user_kbit, receipt.total_from_user_kbit) == (5000, 5000, None)
+    assert (receipt.total_to_user_kbit, receipt.total_from_user_kbit) == (5000, None)
     row = LinkEnforcement.objects.get(link=link)
     assert (row.state, row.limited_to, row.in_kernel) == ("observed", None, Limits.both(1000))
     assert (row.to_user_drops, row.to_user_refused, row.to_user_dropped) == (12, 10, 2)
@@ -132,7 +132,7 @@ def test_what_older_agents_do_not_say_is_not_known(host: Host, link: Link) -> No
         store(host, {"1": link_entry(1000)}, now=timezone.now(), **more)
         receipt = HostReceipt.objects.get(host=host)
         assert (receipt.says_total, receipt.says_tests) == (says_total, says_tests)
-    assert (receipt.devices, receipt.observe_only, receipt.total_wanted_kbit) == (None, None, None)
+    assert (receipt.devices, receipt.observe_only, receipt.total_to_user_kbit) == (None, None, None)
 
 
 def fresh(link: Link) -> Link:

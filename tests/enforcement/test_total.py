@@ -58,7 +58,7 @@ def confirm(host: Host, **values: Any) -> None:
     """The agent has fetched what is newest, and says that it enforces the total, but for `values`."""
     host.refresh_from_db()
     Host.objects.filter(pk=host.pk).update(delivered_limits_version=host.limits_version)
-    says = {"total_wanted_kbit": WANTED, "total_to_user_kbit": WANTED, "total_from_user_kbit": WANTED}
+    says = {"total_to_user_kbit": WANTED, "total_from_user_kbit": WANTED}
     newest = {"limits_version": host.limits_version, "says_total": True, "observe_only": False}
     HostReceipt.objects.filter(host=host).update(**{**newest, **says, **values})
 
@@ -191,7 +191,7 @@ def test_one_that_is_wanted_no_more_is_told_as_long_as_the_agent_has_it(wanted: 
     found = total_of(wanted)
     assert found is not None
     assert (found.state, found.text) == ("waiting", f"There is no total, but the agent still enforces one of {KBIT}.")
-    HostReceipt.objects.update(total_wanted_kbit=None, total_to_user_kbit=None, total_from_user_kbit=None)
+    HostReceipt.objects.update(total_to_user_kbit=None, total_from_user_kbit=None)
     assert total_of(wanted) is None
 
 
@@ -210,7 +210,7 @@ def test_a_total_in_force_bounds_what_is_committed_of_the_uplink(wanted: Attachm
     state = state_of(wanted)
     assert (state.standing, state.committed, state.oversubscription) == (all_five, Limits.both(2000), 0.5)
     set_total(wanted, 6000)
-    confirm(wanted.host, total_wanted_kbit=6000, total_to_user_kbit=6000, total_from_user_kbit=6000)
+    confirm(wanted.host, total_to_user_kbit=6000, total_from_user_kbit=6000)
     assert state_of(wanted).committed == all_five, "one above the sum of the limits adds nothing"
 
 

@@ -156,7 +156,7 @@ def test_what_lowers_the_limit_is_named(
         assert "it sets 200 kbit/s now" in found()["Temporary limit"][1]
     with case(subtests, "total in force"):
         AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=400)
-        total = {"says_total": True, "total_wanted_kbit": 400, "total_to_user_kbit": 400, "total_from_user_kbit": 400}
+        total = {"says_total": True, "total_to_user_kbit": 400, "total_from_user_kbit": 400}
         HostReceipt.objects.update(**total)
         assert found()["Total of all links"][0] == "400 kbit/s"
         assert found()["Heartbeats"][0] == "395 kbit/s"

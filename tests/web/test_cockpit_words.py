@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from scionlab.enforcement.problems import EXPLANATIONS, reported
+from scionlab.enforcement.explanations import EXPLANATIONS
+from scionlab.enforcement.problems import reported
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
 

@@ -45,24 +45,21 @@ class ConfigurationFilter(ChoiceFilter):
     }
 
 
+def _address(label: str, help_text: str = "", initial: str | None = None) -> forms.CharField:
+    return forms.CharField(label=label, required=False, max_length=64, help_text=help_text, initial=initial)
+
+
 class HostForm(ReasonForm):
     """Addresses are plain text fields: the rule of the service parses them and has the message."""
 
-    internal_ip = forms.CharField(
-        label="Internal IP",
-        required=False,
-        max_length=64,
+    internal_ip = _address(
+        "Internal IP",
+        "Address for the other hosts of the AS. 127.0.0.1 is sufficient for the only host of an AS.",
         initial="127.0.0.1",
-        help_text="Address for the other hosts of the AS. 127.0.0.1 is sufficient for the only host of an AS.",
     )
-    public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
-    public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
-    bind_ip = forms.CharField(
-        label="Bind IP",
-        required=False,
-        max_length=64,
-        help_text="Local address if the host is behind NAT.",
-    )
+    public_ipv4 = _address("Public IPv4")
+    public_ipv6 = _address("Public IPv6")
+    bind_ip = _address("Bind IP", "Local address if the host is behind NAT.")
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
@@ -73,12 +70,7 @@ class NewHostForm(HostForm):
     """An additional host of an infrastructure AS; the first one is created with the AS."""
 
     AS = forms.ModelChoiceField(queryset=AS.objects.filter(useras=None).select_related("isd"), label="AS")
-    internal_ip = forms.CharField(
-        label="Internal IP",
-        required=False,
-        max_length=64,
-        help_text="Address for the other hosts of the AS, in the AS's own network.",
-    )
+    internal_ip = _address("Internal IP", "Address for the other hosts of the AS, in the AS's own network.")
 
 
 ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")

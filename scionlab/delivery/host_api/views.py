@@ -6,6 +6,7 @@ It is SCIONLab's own API, so responses are those that the unmodified stock clien
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -15,9 +16,9 @@ from bandwidth_config import RuleError
 from scionlab.delivery.host_api import schema
 from scionlab.delivery.host_api.auth import host_endpoint, is_agent
 from scionlab.delivery.host_api.bodies import read_at_most
-from scionlab.delivery.host_api.installed_format import MAX_MANIFEST_BYTES, parse_manifest
+from scionlab.delivery.host_api.documents import DocumentError, Kind
 from scionlab.delivery.host_api.poll_versions import Held, is_digest, is_number, is_version
-from scionlab.delivery.installed import full_fetched, manifest_note, refusal
+from scionlab.delivery.installed import Manifest, full_fetched, manifest_note, refusal
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.render import config_for
 from scionlab.platform.api_errors import error_response
@@ -28,6 +29,8 @@ from scionlab.testbed.versions.counters import host_note_delivered, host_set_dep
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 60  # wait for an administrator
+MAX_MANIFEST_BYTES: Final = 1024 * 1024
+_MANIFEST: Final = Kind(Manifest, "manifest_invalid", "The scionlab-config.json")
 
 
 @host_endpoint("GET", "HEAD", described=schema.CONFIG, tells_deleted=True)
@@ -93,7 +96,7 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
     response["Content-Length"] = str(len(rendered.content))
     response["ETag"] = rendered.etag
     response["Cache-Control"] = "private, no-store"  # contains the host's secret
-    versions = (rendered.config_version, rendered.limits_version)
+    versions = rendered.version[1:]
     logger.info("config.delivered host=%s trace=%s", host.pk, trace_of(host.uid, *versions))
     rises = host.delivered_config_version < versions[0] or host.delivered_limits_version < versions[1]
     if request.method == "GET" and rises:
@@ -123,7 +126,14 @@ def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
 @host_endpoint("POST", described=schema.INSTALLED)
 def installed(request: HttpRequest, host: Host) -> HttpResponse:
     """Store what SCION files a host has, sent before the stock client's first fetch (docs/api.md)."""
-    manifest = parse_manifest(read_at_most(request.read, MAX_MANIFEST_BYTES, "A manifest"))
+    content = read_at_most(request.read, MAX_MANIFEST_BYTES, "A manifest")
+    try:
+        manifest = _MANIFEST.read(content)
+    except DocumentError as exc:
+        if exc.code == "not_json" or "" in exc.fields:
+            text = "Send the scionlab-config.json of the host, or {} if it has none."
+            raise DocumentError("request_invalid", text) from exc
+        raise
     refused = manifest_note(host_id=host.pk, manifest=manifest)
     if refused is not None:
         return error_response(refused.code, refused.message, 409)

@@ -54,7 +54,6 @@ class Migration(migrations.Migration):
                 ('config_version', models.PositiveIntegerField()),
                 ('limits_version', models.PositiveIntegerField()),
                 ('digest', models.CharField(help_text='SHA-256 of the bytes, in hexadecimal.', max_length=64)),
-                ('issued_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='issued_limits', to='testbed.host')),
             ],
             options={

@@ -8,7 +8,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scionlab.delivery.polls.threads import Receive, Send
+from scionlab.delivery.polls.threads import Receive, Send, respond
+from scionlab.platform.metrics.names import POLLS
 
 RETRY_AFTER_S: Final = (1, 3)  # spread, so that clients do not return together
 MOST_RETRY_AFTER_S: Final = 60
@@ -30,18 +31,12 @@ _BUSY = (
 )
 
 
-async def unavailable(send: Send, *, after: int = 0) -> None:
+async def send_away(send: Send, *, after: int = 0) -> None:
     """503 with a Retry-After spread from 1 s to 3 s, or to `after` if that is later."""
+    POLLS.labels("sent_away").inc()
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(_BUSY)),
-        (b"retry-after", b"%d" % seconds),
-        _NO_STORE,
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": _BUSY})
+    await respond(send, 503, _BUSY, (b"retry-after", b"%d" % seconds), _NO_STORE, kind=b"application/json")
 
 
 async def disconnected(receive: Receive) -> None:

@@ -23,7 +23,7 @@ from scionlab.delivery.host_api.auth import password_for
 from scionlab.delivery.host_api.poll_versions import Held, is_digest, is_number, is_version
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.polls import wakeup
-from scionlab.delivery.polls.answers import disconnected, not_modified, nothing_more, unavailable
+from scionlab.delivery.polls.answers import disconnected, not_modified, nothing_more, send_away
 from scionlab.delivery.polls.calls import called_since
 from scionlab.delivery.polls.connections import RECEIPT_THREADS
 from scionlab.delivery.polls.known import DatabaseAwayError, HostState, Known
@@ -137,12 +137,12 @@ class Application:
             # The state is unknown: hosts known to be up to date keep waiting, others wait for the database.
             state = known.last(poll.uid)
             if not poll.is_up_to_date(state):
-                await _send_away(send)
+                await send_away(send)
                 return
         if state is None or not poll.is_up_to_date(state):
             is_of_host = state is not None and state.has_secret(poll.password)  # others must not take a host's places
             if is_of_host and self._delivering_to.is_full(poll.uid):
-                await _send_away(send)
+                await send_away(send)
                 return
             with self._delivering_to.one(poll.uid) if is_of_host else nullcontext():
                 await self._deliver(scope, send)
@@ -153,7 +153,7 @@ class Application:
             await not_modified(send)
             return
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
-            await _send_away(send)
+            await send_away(send)
             return
         await self._conclude(*await self._wait(poll, known, receive), scope, send)
 
@@ -179,7 +179,7 @@ class Application:
                 await self._deliver(scope, send)
                 WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
-                await _send_away(send, after=int(self._sent_away_together / RETURNS_PER_S))
+                await send_away(send, after=int(self._sent_away_together / RETURNS_PER_S))
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL | Ended.LOOKED_AT:
                 POLLS.labels("not_modified").inc()
                 await not_modified(send, looked_at=looked_at)
@@ -193,7 +193,7 @@ class Application:
             async with asyncio.timeout(DELIVERY_S):
                 await self._delivering.acquire()
         except TimeoutError:
-            await _send_away(send, after=self._queued // TARBALLS_PER_S)
+            await send_away(send, after=self._queued // TARBALLS_PER_S)
             return
         finally:
             self._queued -= 1
@@ -277,11 +277,6 @@ class Application:
         WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._tarballs, lambda: CONTACTS.hand_over(at_once=at_once))
-
-
-async def _send_away(send: Send, *, after: int = 0) -> None:
-    POLLS.labels("sent_away").inc()
-    await unavailable(send, after=after)
 
 
 def _complain(task: asyncio.Task[None]) -> None:

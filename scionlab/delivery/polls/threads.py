@@ -175,9 +175,11 @@ class Django(ASGIHandler):
 CLOSE: Final = (b"connection", b"close")
 
 
-async def respond(send: Send, status: int, text: bytes, *headers: tuple[bytes, bytes]) -> None:
+async def respond(
+    send: Send, status: int, text: bytes, *headers: tuple[bytes, bytes], kind: bytes = b"text/plain; charset=utf-8"
+) -> None:
     """A small response that is not Django's."""
-    fixed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
+    fixed = [(b"content-type", kind), (b"content-length", b"%d" % len(text))]
     await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
     await send({"type": "http.response.body", "body": text})
 

@@ -67,7 +67,6 @@ class Migration(migrations.Migration):
                 ('problems', models.JSONField(blank=True, default=list)),
                 ('devices', models.JSONField(blank=True, help_text='Names of the devices on which packets are classified. Empty: not known.', null=True)),
                 ('says_total', models.BooleanField(db_default=False, default=False, help_text='Not set: the agent does not support a total.')),
-                ('total_wanted_kbit', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('total_to_user_kbit', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('total_from_user_kbit', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('says_tests', models.BooleanField(db_default=False, default=False, help_text='Not set: the agent does not support tests of Links.')),
@@ -104,7 +103,6 @@ class Migration(migrations.Migration):
                 ('kbit', models.PositiveBigIntegerField(verbose_name='wanted, the lower of both directions [kbit/s]')),
                 ('to_user_kbit', models.PositiveBigIntegerField(blank=True, help_text='Empty: the same in both directions.', null=True)),
                 ('from_user_kbit', models.PositiveBigIntegerField(blank=True, help_text='Empty: the same in both directions.', null=True)),
-                ('observed_at', models.DateTimeField(blank=True, help_text='Time of reading the kernel, by the clock of the AP.', null=True)),
                 ('state', models.CharField(choices=[('enforced', 'enforced'), ('observed', 'observed: nothing is limited'), ('error', 'error')], max_length=16)),
                 ('problem', models.TextField(blank=True)),
                 ('since', models.DateTimeField(help_text='Start of the current state: every receipt since reported the same.')),
@@ -119,7 +117,7 @@ class Migration(migrations.Migration):
                 ('link', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='enforcement', to='testbed.link')),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('observed_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('observed_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='link_enforcement_observed_at_readable'), models.CheckConstraint(condition=models.Q(('received_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('received_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='link_enforcement_received_at_readable'), models.CheckConstraint(condition=models.Q(('since__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('since__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='link_enforcement_since_readable'), models.CheckConstraint(condition=django.db.models.lookups.LessThanOrEqual(django.db.models.functions.text.Length('problem'), 2000), name='link_enforcement_problem_short')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('received_at__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('received_at__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='link_enforcement_received_at_readable'), models.CheckConstraint(condition=models.Q(('since__gte', datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)), ('since__lt', datetime.datetime(3000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc))), name='link_enforcement_since_readable'), models.CheckConstraint(condition=django.db.models.lookups.LessThanOrEqual(django.db.models.functions.text.Length('problem'), 2000), name='link_enforcement_problem_short')],
             },
         ),
         migrations.CreateModel(

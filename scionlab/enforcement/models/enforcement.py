@@ -61,11 +61,10 @@ class HostReceipt(models.Model):
     devices = models.JSONField(
         null=True, blank=True, help_text="Names of the devices on which packets are classified. Empty: not known."
     )
-    # The total of all Links [kbit/s]: as configured, and as in force in each direction.
+    # The total of all Links [kbit/s], as in force in each direction.
     says_total = models.BooleanField(
         default=False, db_default=False, help_text="Not set: the agent does not support a total."
     )
-    total_wanted_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     says_tests = models.BooleanField(
@@ -133,8 +132,8 @@ for _direction in DIRECTIONS:
 
 class LinkEnforcement(_Counted):
     """What the newest receipt says about one Link: the limit in the AP's kernel. A Link that is not in the receipt has
-    no row. A repeated receipt writes nothing here: `received_at`, `observed_at` and the versions are those of the last
-    receipt that changed the row. Counters restart with the AP's host."""
+    no row. A repeated receipt writes nothing here: `received_at` and the versions are those of the last receipt that
+    changed the row. Counters restart with the AP's host."""
 
     class State(models.TextChoices):
         ENFORCED = "enforced", "enforced"
@@ -142,16 +141,13 @@ class LinkEnforcement(_Counted):
         ERROR = "error", "error"
 
     link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
-    # As configured at `observed_at`, by the agent's clock.
+    # As configured when the kernel was read.
     kbit = models.PositiveBigIntegerField("wanted, the lower of both directions [kbit/s]")
     to_user_kbit = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="Empty: the same in both directions."
     )
     from_user_kbit = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="Empty: the same in both directions."
-    )
-    observed_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time of reading the kernel, by the clock of the AP."
     )
     state = models.CharField(max_length=16, choices=State)
     problem = models.TextField(blank=True)
@@ -171,7 +167,7 @@ class LinkEnforcement(_Counted):
 
     class Meta:
         constraints = [
-            *readable("link_enforcement", "observed_at", "received_at", "since"),
+            *readable("link_enforcement", "received_at", "since"),
             models.CheckConstraint(
                 condition=LessThanOrEqual(Length("problem"), 2000), name="link_enforcement_problem_short"
             ),

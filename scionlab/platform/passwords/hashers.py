@@ -34,10 +34,6 @@ class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
     """Only verified; replaced at the next login."""
 
     @sensitive_variables()
-    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        return str(_ask("pbkdf2_sha256", "encode", password, salt, iterations))
-
-    @sensitive_variables()
     def verify(self, password: str, encoded: str) -> bool:
         return bool(_ask("pbkdf2_sha256", "verify", password, encoded))
 

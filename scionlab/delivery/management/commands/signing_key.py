@@ -10,8 +10,9 @@ from django.core.management.base import BaseCommand, CommandError
 from bandwidth_config import RuleError
 from scionlab.delivery.models import SigningKey
 from scionlab.delivery.signing import (
+    end_of_last_key,
     key_ring,
-    near_end_of_last_key,
+    near_end,
     service_key_line,
     signing_key_revoke,
     signing_key_rotate,
@@ -48,7 +49,7 @@ class Command(BaseCommand):
                 self.stdout.write(f'    service_keys: "{service_key_line(key)}"')
             if key in unreadable:
                 self.stdout.write("    CANNOT BE DECRYPTED: it was encrypted with another SIGNING_SECRET")
-        end = near_end_of_last_key()
+        end = near_end(end_of_last_key())
         if end is not None:
             self.stdout.write(
                 f"WARNING: the last valid key expires on {end:%Y-%m-%d}. Run manage.py signing_key rotate."
