@@ -52,7 +52,7 @@ def choose(request: PageRequest) -> HttpResponse:
     page = page_of(request, choice.rows(), ROWS)
     former = DefaultChange.objects.exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
-        "nav": "cockpit",
+        "tab": "defaults",
         "policy": selectors.policy(),
         "choice": choice,
         "form": form,
@@ -83,7 +83,7 @@ def _change_page(request: PageRequest, pk: int, *, reason: str | None, **more: A
     page = page_of(request, lines, ROWS)
     rows = rows_of(change, list(page.object_list))
     context = {
-        "nav": "cockpit",
+        "tab": "defaults",
         "change": change,
         "report": report_of(change, lines),
         "page": page,

@@ -80,7 +80,7 @@ def group(request: PageRequest, pk: int | None = None) -> HttpResponse:
             messages.success(request, "Saved. Members can set limits up to the maximum within a minute.")
             return redirect("cockpit_exceptions")
     problems = list(problems_of(form, "")) if is_sent else []
-    context = {"tab": "exceptions", "nav": "cockpit", "exception": of, "form": form, "problems": problems}
+    context = {"tab": "exceptions", "exception": of, "form": form, "problems": problems}
     return render(request, "limits/group.html", context, status=409 if form.conflict else 200)
 
 
