@@ -179,7 +179,8 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
     found = _locked(exception_id)
     if found.state != State.ASKED:
-        text = f"This request was {found.get_state_display()} already. Reload the page."
+        when = "" if found.decided_at is None else f" at {say_time(found.decided_at)}"
+        text = f"{found.decided_by or 'Someone'} {found.get_state_display()} this request{when}. Nothing changed."
         raise RuleError("exception_decided", text)
     if approve and found.ends_at <= database_now():
         text = f"The request was for the time until {say_time(found.ends_at)}, which is over. Decline it."
