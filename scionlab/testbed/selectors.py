@@ -160,7 +160,7 @@ def maximum_in_force(link: Link, site: BandwidthPolicy | None = None) -> int:
 def user_ases_of(user: User) -> list[UserAS]:
     """The user's ASes with their Links (for `links_of`); three statements for any number."""
     ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
-    by_as = _links_by_as(ases)
+    by_as = links_by_as(ases)
     for as_ in ases:
         as_._links = by_as[as_.pk]  # type: ignore[attr-defined]  # read by links_of alone
     return ases
@@ -191,10 +191,11 @@ def links_of(user_as: UserAS) -> list[Link]:
     """Its Links to attachment points with everything that a page shows, ordered by interface id. Two statements; none
     for an AS of `user_ases_of`."""
     found: list[Link] | None = getattr(user_as, "_links", None)
-    return _links_by_as([user_as])[user_as.pk] if found is None else found
+    return links_by_as([user_as])[user_as.pk] if found is None else found
 
 
-def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
+def links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
+    """As `links_of`, by key of the AS; two statements for any number."""
     by_as: dict[int, list[Link]] = {as_.pk: [] for as_ in ases}
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=list(by_as))
     for link in with_relations(links).order_by("interface_b__AS", "interface_b__interface_id"):
