@@ -57,7 +57,6 @@ def history(request: PageRequest) -> HttpResponse:
     changes = form.changes().select_related("actor", "link__interface_b__AS__useras")
     context = {
         "tab": "history",
-        "nav": "cockpit",
         "form": form,
         "page": page_of(request, changes, CHANGES_PER_PAGE),
     }

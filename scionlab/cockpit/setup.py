@@ -165,7 +165,6 @@ def _page(
     current = current or (AGENT if issued is not None else _current(site, request.GET.get("step", "")))
     context = {
         "tab": "setup",
-        "nav": "cockpit",
         "steps": site.steps,
         "current": current,
         "form": form,

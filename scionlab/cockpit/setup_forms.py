@@ -11,9 +11,9 @@ from bandwidth_config import RuleError
 from scionlab.accounts.models import User
 from scionlab.limits.defaults import site_default_set
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
-from scionlab.platform.notation.isd_as import MAX_ISD, format_as_id, parse_as_id
+from scionlab.platform.notation.isd_as import MAX_ISD, format_as_id
 from scionlab.testbed.first_setup import attachment_point_set_up
-from scionlab.testbed.infrastructure import check_infrastructure_as_id, check_isd_id, infrastructure_as_create
+from scionlab.testbed.infrastructure import check_isd_id, infrastructure_as_create, infrastructure_as_id
 from scionlab.testbed.models import AS
 from scionlab.web.pages.forms import RuleField, RulesForm, text_input
 
@@ -21,10 +21,8 @@ _LABEL = "Optional. Shown beside the ISD-AS."
 
 
 def _as_text(text: str) -> str:
-    """Parse an AS id. Raises `RuleError` (`as_id_invalid`, `as_id_zero`, `as_id_for_users`)."""
-    as_id = parse_as_id(text)
-    check_infrastructure_as_id(as_id)
-    return format_as_id(as_id)
+    """Normalize an AS id. Raises `RuleError` (those of `infrastructure_as_id`)."""
+    return format_as_id(infrastructure_as_id(text))
 
 
 def _isd_id(text: str) -> int:

@@ -92,7 +92,6 @@ def overview(request: PageRequest) -> HttpResponse:
     page.object_list = [(state, reports[state.ap.pk]) for state in page.object_list]
     context = {
         "tab": "overview",
-        "nav": "cockpit",
         "order": order,
         "page": page,
         "map": draw(states),
@@ -190,7 +189,6 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
     problems = state.problems[: MOST_PROBLEMS if "problems" in request.GET else PROBLEMS_SHOWN]
     context = {
         "tab": "overview",
-        "nav": "cockpit",
         "state": state,
         "order": order,
         "page": page,
@@ -264,7 +262,6 @@ def not_enforced(request: PageRequest) -> HttpResponse:
     page.object_list = _rows(list(page.object_list), testbed.census.agents, now)
     context = {
         "tab": "not_enforced",
-        "nav": "cockpit",
         "order": order,
         "page": page,
         "ap": ap,

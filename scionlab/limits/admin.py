@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -24,6 +25,8 @@ from scionlab.testbed import infrastructure, selectors
 from scionlab.testbed.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link
 from scionlab.web.admin.base import ReasonForm, ServiceAdmin, ServiceForm, actor_of, reason_of
 from scionlab.web.admin.columns import NOTHING, link_to, link_to_list, linked, marked
+from scionlab.web.pages.stale_pages import StalePageError, Value, Values, last_admin_change, refuse_stale
+from scionlab.web.typed import typed_keys
 
 DEFAULT = "default_bandwidth_kbit"
 
@@ -181,18 +184,13 @@ class GroupForm(ServiceForm):
         help_text=f"Email addresses of accounts, one a line or divided by commas; up to {MOST_MEMBERS}.",
     )
 
-    shown = forms.CharField(required=False, widget=forms.HiddenInput)  # the members when the page was opened
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in ("members", "shown"):
-            self.fields[name].initial = "\n".join(self._emails())
-
-    def _emails(self) -> list[str]:
-        return [one.email for one in self.instance.user_set.all()] if self.instance.pk is not None else []
+        if self.instance.pk is not None:
+            self.fields["members"].initial = "\n".join(one.email for one in self.instance.user_set.all())
 
     def clean_members(self) -> list[User]:
-        emails = _addresses(self.cleaned_data["members"])
+        emails = set(re.split(r"[\s,;]+", self.cleaned_data["members"].lower())) - {""}
         if len(emails) > MOST_MEMBERS:
             text = f"A group has up to {MOST_MEMBERS} members; there are {len(emails)}. Create several groups for more."
             raise forms.ValidationError(text, code="group_members")
@@ -203,13 +201,6 @@ class GroupForm(ServiceForm):
             raise forms.ValidationError(text, code="member_unknown")
         return found
 
-    def clean_shown(self) -> None:
-        """Locks the group, so that of two who save at once one is refused."""
-        Group.objects.select_for_update(no_key=True).filter(pk=self.instance.pk).first()
-        if "shown" in self.data and _addresses(self.cleaned_data["shown"]) != set(self._emails()):
-            text = "The members were changed since you opened the page. Reload the page and enter your change again."
-            raise forms.ValidationError(text, code="group_changed")
-
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])
         if Group.objects.filter(name=name).exclude(pk=self.instance.pk).exists():
@@ -217,8 +208,9 @@ class GroupForm(ServiceForm):
         return name
 
 
-def _addresses(text: str) -> set[str]:
-    return set(re.split(r"[\s,;]+", text.lower())) - {""}
+def _group_values(name: Value, members: Iterable[User]) -> Values:
+    """The name, and the keys of the members: who changes the own address changes no group."""
+    return {"name": name, **{str(one.pk): True for one in members}}
 
 
 admin.site.unregister(Group)
@@ -229,18 +221,33 @@ class GroupAdmin(ServiceAdmin):
     """Groups of people, to whom an exception or a policy applies."""
 
     form = GroupForm
-    compared = ("name",)
-    fields = ["name", "members", "shown"]
-    add_fieldsets = [(None, {"fields": ["name", "members"]})]
+    compared = ("name", "members")
+    fields = ["name", "members"]
     search_fields = ["name"]
     note = "A group gives no rights. Exceptions and policies name groups, and end with their group."
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return ()
+    def values_shown(self, obj: Group) -> Values:
+        return _group_values(obj.name, obj.user_set.all())
+
+    def labels(self, error: StalePageError) -> dict[str, str]:
+        members = User.objects.in_bulk(typed_keys(one.name for one in error.differences))
+        return {**super().labels(error), **{str(pk): one.email for pk, one in members.items()}}
 
     def save_model(self, request: HttpRequest, obj: Group, form: Any, change: bool) -> None:
+        members, shown = form.cleaned_data["members"], self.shown(request)
+        if change and shown is not None:
+            self._refuse_older_page(obj, members, shown)
         obj.save()
-        group_members_change(group=obj, members=form.cleaned_data["members"], actor=actor_of(request))
+        group_members_change(group=obj, members=members, actor=actor_of(request))
+
+    def _refuse_older_page(self, obj: Group, members: Iterable[User], shown: Values) -> None:
+        """Compare the page, without accounts that were deleted meanwhile: nobody removed these. Keeps the lock."""
+        group = Group.objects.select_for_update(no_key=True).get(pk=obj.pk)
+        were = User.objects.in_bulk(typed_keys(key for key, is_member in shown.items() if is_member)).values()
+        pages = [_group_values(shown.get("name"), were), self.values_shown(group), _group_values(obj.name, members)]
+        names = {name for page in pages for name in page}
+        was, stored, wanted = ({name: page.get(name, False) for name in names} for page in pages)
+        refuse_stale(shown=was, stored=stored, wanted=wanted, last=lambda: last_admin_change(group))
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         group_members_change(group=obj, members=[], actor=actor_of(request))

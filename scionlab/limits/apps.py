@@ -8,7 +8,7 @@ class LimitsConfig(AppConfig):
     label = "limits"
 
     def ready(self) -> None:
-        from scionlab.limits.life import TimedLimitsLife
+        from scionlab.limits.timed_limit import TimedLimitsLife
         from scionlab.testbed.life import LIVES
 
         LIVES.append(TimedLimitsLife())

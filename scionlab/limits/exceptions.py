@@ -8,7 +8,7 @@ limit changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -31,6 +31,7 @@ from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.testbed import locks, selectors
 from scionlab.testbed.audit import Kind, change_of
 from scionlab.testbed.models import AttachmentPoint, Link, UserAS
+from scionlab.web.pages.stale_pages import LastChange, Values, refuse_stale
 
 logger = logging.getLogger(__name__)
 
@@ -120,25 +121,35 @@ def exception_change(
     ends_at: datetime,
     reason: str,
     actor: User,
-    shown_at: datetime | None = None,
+    shown: Values | None = None,
 ) -> MaximumException:
-    """Change the exception of a group; its members get a mail with what applies. `shown_at`: `decided_at` as shown on
-    the page. Raises `RuleError` (`exception_over`, `exception_changed`), `FieldRuleError` (`_check`, `_check_places`),
+    """Change the exception of a group; its members get a mail with what applies. `shown`: `values_shown` of the page.
+    Raises `RuleError` (`exception_over`), `StalePageError`, `FieldRuleError` (`_check`, `_check_places`),
     `MaximumException.DoesNotExist`."""
     found, now = _locked(exception_id), database_now()
     if found.group is None or found.ends_at <= now:
         raise RuleError("exception_over", "This exception has ended, or is not that of a group. Grant a new one.")
-    if shown_at is not None and shown_at != found.decided_at:
-        text = "This exception was changed since you opened the page. Reload the page and enter your change again."
-        raise RuleError("exception_changed", text)
+    stored = values_shown(found, found.attachment_points.select_related("AS__isd"))
+    found.maximum_kbit, found.ends_at, found.reason = maximum_kbit, ends_at, reason
+    wanted = values_shown(found, attachment_points)
+    refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: LastChange(found.decided_by, found.decided_at))
     _check(maximum_kbit, ends_at, reason)
     _check_places(attachment_points)
-    found.maximum_kbit, found.ends_at, found.reason = maximum_kbit, ends_at, reason
     found.decided_by, found.decided_at = actor, now
     found.save(update_fields=["maximum_kbit", "ends_at", "reason", "decided_by", "decided_at"])
     found.attachment_points.set(attachment_points)
     _say_approved(found, actor=actor, reason=reason)
     return found
+
+
+def values_shown(exception: MaximumException, attachment_points: Iterable[AttachmentPoint]) -> Values:
+    """What the page of a group's exception shows, for `web.pages.stale_pages`."""
+    return {
+        "attachment_points": ", ".join(sorted(ap.AS.isd_as for ap in attachment_points)),
+        "maximum_kbit": exception.maximum_kbit,
+        "ends_at": say_time(exception.ends_at, UTC),
+        "reason": exception.reason,
+    }
 
 
 @transaction.atomic
@@ -155,9 +166,7 @@ def group_members_change(*, group: Group, members: Collection[User], actor: User
         return
     for one in exceptions:
         mails_create([_mail(one, "exception_ended", person, until=now) for person in left])
-        one.decided_at = now  # tells mails apart of who joins a second time
-        one.save(update_fields=["decided_at"])
-        mails_create([_mail(one, "exception_approved", person) for person in joined])
+        mails_create([_mail(one, "exception_approved", person, at=now) for person in joined])
         for verb, people in (("added", joined), ("removed", left)):
             for person in people:
                 _note(one, actor=actor, detail=f"{verb} {person.email}")
@@ -170,7 +179,8 @@ def exception_decide(*, exception_id: int, approve: bool, answer: str, actor: Us
     `FieldRuleError` (`exception_answer`), `MaximumException.DoesNotExist`."""
     found = _locked(exception_id)
     if found.state != State.ASKED:
-        text = f"This request was {found.get_state_display()} already. Reload the page."
+        when = "" if found.decided_at is None else f" at {say_time(found.decided_at)}"
+        text = f"{found.decided_by or 'Someone'} {found.get_state_display()} this request{when}. Nothing changed."
         raise RuleError("exception_decided", text)
     if approve and found.ends_at <= database_now():
         text = f"The request was for the time until {say_time(found.ends_at)}, which is over. Decline it."
@@ -214,7 +224,7 @@ def exceptions_notify(*, now: datetime | None = None) -> int:
     due = [("exception_ends", one, person) for one in soon for person in people_of(one)]
     due += [("exception_ended", one, person) for one in over for person in people_of(one)]
     makers = {
-        _key(one, template, person, one.ends_at): partial(_mail, one, template, person)
+        _key(one, template, person, one.ends_at, None): partial(_mail, one, template, person)
         for template, one, person in due
         if person.accepts_mail(MailKind.CHANGED)
     }
@@ -290,9 +300,15 @@ def _places(exception: MaximumException) -> str:
 
 
 def _mail(
-    exception: MaximumException, template: str, to: User, *, page: str = "", until: datetime | None = None
+    exception: MaximumException,
+    template: str,
+    to: User,
+    *,
+    page: str = "",
+    until: datetime | None = None,
+    at: datetime | None = None,
 ) -> Mail:
-    """Create one mail per event and person. `until`: another end for this person."""
+    """Create one mail per event and person. `until`: another end for this person; `at`: when they joined the group."""
     until = until or exception.ends_at
     context: dict[str, object] = {
         "exception": exception,
@@ -302,15 +318,16 @@ def _mail(
         "until": say_time(until, to.tz),
         "page": page or settings.SITE_URL + _page_of(exception),
     }
-    key = _key(exception, template, to, until)
+    key = _key(exception, template, to, until, at or exception.decided_at)
     return mail_of(f"limits/mail/{template}.txt", context, key=key, recipient=to.email, kind=MailKind.CHANGED, user=to)
 
 
-def _key(exception: MaximumException, template: str, to: User, until: datetime) -> str:
-    """Of the event, which includes the end, which an administrator may change, and the decision."""
+def _key(exception: MaximumException, template: str, to: User, until: datetime, at: datetime | None) -> str:
+    """Of the event, which includes the end, which an administrator may change, and when it was decided, or the person
+    joined, who may do so twice."""
     event = f"{until:%Y%m%d%H%M%S}"
     if template == "exception_approved":
-        event += f".{exception.decided_at:%Y%m%d%H%M%S%f}"
+        event += f".{at:%Y%m%d%H%M%S%f}"
     return f"{template}:{exception.pk}:{event}:{to.pk}"
 
 

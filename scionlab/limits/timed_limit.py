@@ -11,7 +11,7 @@ steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -30,6 +30,7 @@ from scionlab.platform.field_errors import FieldRuleError, at_field
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import audit, selectors
 from scionlab.testbed.last_changes import note_change
+from scionlab.testbed.life import Life
 from scionlab.testbed.models import AttachmentPoint, Link, TimedLimit
 from scionlab.testbed.versions.changes import Changes
 
@@ -101,10 +102,11 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
 
 
-def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
-    """Cancel all that have not ended; for services that hold the Links' locks and raise the counters."""
-    by_id = {link.pk: link for link in links}
-    _cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+class TimedLimitsLife(Life):
+    """Temporary limits end with their Link."""
+
+    def links_end(self, links: Sequence[Link], *, actor: User | None, why: str) -> None:
+        _cancel(links, TimedLimit.objects.filter(link__in=[link.pk for link in links]), actor=actor, why=why)
 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
@@ -113,8 +115,9 @@ def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     return retire(TimedLimit, until=now, now=now)
 
 
-def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
-    """Cancel those of `which` at these Links that have not ended; like `timed_limits_end`. Return their number."""
+def _cancel(links: Sequence[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+    """Cancel those of `which` at these Links that have not ended; the caller holds the Links' locks and raises the
+    counters. Return their number."""
     now = database_now()
     by_id = {link.pk: link for link in links}
     running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")

@@ -10,7 +10,7 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
-from scionlab.platform.notation.isd_as import format_as_id, parse_as_id
+from scionlab.platform.notation.isd_as import format_as_id
 from scionlab.testbed import infrastructure
 from scionlab.testbed.host import border_router_create
 from scionlab.testbed.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
@@ -56,13 +56,6 @@ class ISDAdmin(AdministratorsOnly):
         return link_to_list(AS, obj.as_count, isd__id__exact=obj.pk) if obj.as_count else "0"
 
 
-def _as_id(text: str) -> int:
-    """Parse an id like `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_for_users`)."""
-    as_id = parse_as_id(text)
-    infrastructure.check_infrastructure_as_id(as_id)
-    return as_id
-
-
 def _address(label: str, help_text: str = "") -> forms.CharField:
     return forms.CharField(label=label, required=False, max_length=64, empty_value=None, help_text=help_text)
 
@@ -70,7 +63,11 @@ def _address(label: str, help_text: str = "") -> forms.CharField:
 class NewASForm(ReasonForm):
     """A new AS is created with its host."""
 
-    as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
+    as_id = RuleField(
+        infrastructure.infrastructure_as_id,
+        label="AS id",
+        help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.',
+    )
     public_ipv4 = _address("Public IPv4 of the first host")
     public_ipv6 = _address("Public IPv6 of the first host")
     bind_ip = _address("Bind IP", help_text="Local address if the host is behind NAT.")

@@ -17,7 +17,7 @@ from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
 from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.deleted_host import hosts_bury
-from scionlab.testbed.host_addresses import checked_addresses, checked_internal_ip
+from scionlab.testbed.host_addresses import checked_addresses
 from scionlab.testbed.infrastructure_links import first_host
 from scionlab.testbed.life import LIVES
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthChange, BorderRouter, Host, Link
@@ -43,6 +43,13 @@ def check_infrastructure_as_id(as_id: int) -> None:
         )
 
 
+def infrastructure_as_id(text: str) -> int:
+    """Parse an id like `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_zero`, `as_id_for_users`)."""
+    as_id = parse_as_id(text)
+    check_infrastructure_as_id(as_id)
+    return as_id
+
+
 @transaction.atomic
 def infrastructure_as_create(
     *,
@@ -53,7 +60,6 @@ def infrastructure_as_create(
     public_ipv4: str | None = None,
     public_ipv6: str | None = None,
     bind_ip: str | None = None,
-    internal_ip: str = "127.0.0.1",
     isd_label: str = "",
     actor: User | None = None,
     reason: str = "",
@@ -62,10 +68,8 @@ def infrastructure_as_create(
     named `isd_label`; a core AS leads to a new TRC. Raises `RuleError`: `as_id_invalid`, `as_id_zero`,
     `as_id_for_users`, `as_id_taken`, `isd_range`, `address_required`, and those of `check_underlay_address` and
     `isd_ensure`."""
-    as_id = parse_as_id(as_text)
-    check_infrastructure_as_id(as_id)
+    as_id = infrastructure_as_id(as_text)
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
-    internal_ip = checked_internal_ip(internal_ip, None, host_id=None)
     locks.lock_as_ids()
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
@@ -73,7 +77,7 @@ def infrastructure_as_create(
     check_isd_id(isd)
     home, _ = ISD.objects.get_or_create(isd_id=isd, defaults={"label": isd_label})
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
-    host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
+    host = Host.objects.create(AS=as_, label=label, **addresses)
     BorderRouter.objects.create(host=host)
     for life in LIVES:
         life.as_made(as_, actor=actor)

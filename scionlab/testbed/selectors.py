@@ -13,7 +13,7 @@ from django.http import Http404
 from bandwidth_config import RuleError
 from contract.link_rules import with_exception
 from scionlab.accounts.models import User
-from scionlab.platform.notation.isd_as import parse_as_id, parse_isd_as
+from scionlab.platform.notation.isd_as import parse_isd_as
 from scionlab.testbed.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -24,6 +24,8 @@ from scionlab.testbed.models import (
     TimedLimit,
     UserAS,
 )
+from scionlab.web.admin.search import exact_as
+from scionlab.web.typed import typed_keys
 
 LINK_RELATIONS = [
     f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "border_router", "host")
@@ -158,7 +160,7 @@ def maximum_in_force(link: Link, site: BandwidthPolicy | None = None) -> int:
 def user_ases_of(user: User) -> list[UserAS]:
     """The user's ASes with their Links (for `links_of`); three statements for any number."""
     ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
-    by_as = _links_by_as(ases)
+    by_as = links_by_as(ases)
     for as_ in ases:
         as_._links = by_as[as_.pk]  # type: ignore[attr-defined]  # read by links_of alone
     return ases
@@ -178,10 +180,10 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
 
 def link_at(user: User, link_id: object, attachment_point_id: object) -> Link | None:
     """This Link to this attachment point; None if it is not the user's. Staff can access all."""
-    keys = [str(link_id), str(attachment_point_id)]
-    if not all(key.isascii() and key.isdecimal() and len(key) < 19 for key in keys):
+    keys = typed_keys((str(link_id), str(attachment_point_id)))
+    if len(keys) < 2:
         return None
-    links = Link.objects.filter(pk=int(keys[0]), interface_a__AS__attachment_point=int(keys[1]))
+    links = Link.objects.filter(pk=keys[0], interface_a__AS__attachment_point=keys[1])
     return (links if user.is_staff else links.filter(interface_b__AS__useras__owner=user)).first()
 
 
@@ -189,10 +191,11 @@ def links_of(user_as: UserAS) -> list[Link]:
     """Its Links to attachment points with everything that a page shows, ordered by interface id. Two statements; none
     for an AS of `user_ases_of`."""
     found: list[Link] | None = getattr(user_as, "_links", None)
-    return _links_by_as([user_as])[user_as.pk] if found is None else found
+    return links_by_as([user_as])[user_as.pk] if found is None else found
 
 
-def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
+def links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
+    """As `links_of`, by key of the AS; two statements for any number."""
     by_as: dict[int, list[Link]] = {as_.pk: [] for as_ in ases}
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=list(by_as))
     for link in with_relations(links).order_by("interface_b__AS", "interface_b__interface_id"):
@@ -203,16 +206,7 @@ def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
 def as_named(text: str, at: str = "") -> Q:
     """ASes with this ISD-AS, AS number or part of the label. `at` is the lookup prefix of the AS; empty: the rows are
     ASes."""
-    try:
-        isd, as_id = parse_isd_as(text)
-    except RuleError:
-        pass
-    else:
-        return Q(**{f"{at}isd__isd_id": isd, f"{at}as_id": as_id})
-    try:
-        return Q(**{f"{at}as_id": parse_as_id(text)})
-    except RuleError:
-        return Q(**{f"{at}label__icontains": text})
+    return exact_as(text, at) or Q(**{f"{at}label__icontains": text})
 
 
 def control_service_host(as_id: int) -> Host | None:

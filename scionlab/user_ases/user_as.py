@@ -281,9 +281,7 @@ def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
     links = provider_links(user_as)
     present = {attachment_point_id(link) for link in links}
-    own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list(
-        "pk", flat=True
-    )  # other ASes may be attaching there
+    own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list("pk", flat=True)  # others may be attaching there
     ids = {*ap_ids, *own, *(ap_id for ap_id in present if ap_id is not None)}
     return user_as, _lock_attachment_points(ids, of_links=[link.pk for link in links])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest
 
@@ -12,3 +14,8 @@ def typed_text(request: HttpRequest, name: str) -> str:
     if "\x00" in text:
         raise BadRequest(f"The {name} has a null character, which cannot be stored. Nothing was changed.")
     return text
+
+
+def typed_keys(texts: Iterable[str]) -> list[int]:
+    """Keys of rows among these texts, such as the values of ticked boxes; others are skipped."""
+    return [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 19]

@@ -194,6 +194,22 @@ def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "tab"),
+    [
+        (OVERVIEW, "Overview"),
+        ("/cockpit/not-enforced/", "Links by state"),
+        ("/cockpit/history/", "History"),
+        ("/cockpit/defaults/", "Change defaults"),
+        ("/cockpit/exceptions/", "Exceptions"),
+        ("/cockpit/groups/", "Exceptions"),
+    ],
+)
+def test_the_menus_say_where_one_is(door: Client, url: str, tab: str) -> None:
+    assert [one.text for one in get(door, url).root.all("a", aria_current="page")] == ["Cockpit", tab]
+    assert not Page(door.get("/ases/")).root.all("a", href=OVERVIEW, aria_current="page")
+
+
 def test_odd_addresses_are_no_errors(door: Client, every_page: list[str]) -> None:
     odd = {"page": "0x7", "sort": "-nothing", "show": "x", "why": "x", "ap": "9" * 30, "month": "2026-13", "above": "x"}
     for url in every_page:

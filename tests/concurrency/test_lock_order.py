@@ -162,8 +162,9 @@ def made(kept: Kept, owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) ->
     boss = UserFactory(email="boss@example.org", is_staff=True)
     UserFactory(email="other@example.org", is_staff=True)
     core = infrastructure.infrastructure_as_create(
-        isd=17, as_text="ffaa:0:1101", label="Core", is_core=True, public_ipv4="192.0.2.11", internal_ip="10.0.0.1"
+        isd=17, as_text="ffaa:0:1101", label="Core", is_core=True, public_ipv4="192.0.2.11"
     )
+    Host.objects.filter(AS=core).update(internal_ip="10.0.0.1")
     first = attach(owner, spec(ap_b), spec(ap, public_port=50001))
     second = attach(owner, spec(ap, public_ip="198.51.100.8"), spec(ap_b, public_ip="198.51.100.8", public_port=50001))
     further(core, boss, "192.0.2.12", "10.0.0.2")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.auth.models import Group
 from django.db import models
 from django.test import Client, RequestFactory
 from django.utils import timezone
@@ -161,6 +162,7 @@ KINDS: dict[type[models.Model], tuple[str, str, str]] = {
     AS: ("label", "Zurich", "Geneva"),
     ISD: ("label", "Europe", "Asia"),
     User: ("as_quota", "7", "8"),
+    Group: ("name", "Lecture", "Seminar"),
 }
 
 
@@ -199,7 +201,12 @@ def test_an_administrators_old_page_saved_as_it_stands_or_with_a_mistake_undoes_
     assert (told.status_code, kbit(Link.objects.get())) == (200, 500)
 
 
-@pytest.mark.usefixtures("one")
+@pytest.fixture
+def course(transactional_db: None) -> Group:
+    return Group.objects.create(name="Course")
+
+
+@pytest.mark.usefixtures("one", "course")
 def test_every_page_that_takes_values_compares_them(staff: User, rf: RequestFactory) -> None:
     """Also one that somebody adds later."""
     request, seen = rf.get("/"), set()
@@ -212,10 +219,10 @@ def test_every_page_that_takes_values_compares_them(staff: User, rf: RequestFact
         typed = set(found.get_form(request, row, change=True).base_fields) - {"reason", "password"}
         assert typed == set(getattr(found, "compared", ())), model.__name__
         seen.add(model.__name__)
-    assert seen >= {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "ISD", "User"}
+    assert seen >= {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "ISD", "User", "Group"}
 
 
-@pytest.mark.usefixtures("one")
+@pytest.mark.usefixtures("one", "course")
 @pytest.mark.parametrize("model", KINDS)
 def test_of_two_administrators_at_once_one_is_told(
     model: type[models.Model], staff: User, boss: User, at_once: AtOnce

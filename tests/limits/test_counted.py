@@ -8,8 +8,7 @@ import pytest
 
 from bandwidth_config import Limits
 from measuring.framing import goodput_bound
-from scionlab.limits.framing import Framing
-from scionlab.limits.pages.counted import counted_sentence
+from scionlab.limits.framing import Framing, counted_sentence
 
 
 def sentence(limits: Limits, ip: str = "192.0.2.1", *, is_vpn: bool = False) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -17,10 +17,10 @@ from scionlab.limits.exceptions import exception_change, exceptions_notify, grou
 from scionlab.limits.models import MaximumException
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, BandwidthChange, Link
-from tests.factories import attach, spec
+from tests.factories import UserFactory, attach, spec
 from tests.limits.test_exceptions import grant, later, mails, over, refused, versions
-from tests.limits.test_exceptions_pages import typed
-from tests.support.html import Page
+from tests.limits.test_exceptions_pages import as_, typed
+from tests.support.html import Element, Page
 
 pytestmark = pytest.mark.django_db
 NEW, GROUPS = "/cockpit/groups/", "/admin/auth/group/"
@@ -107,14 +107,8 @@ def test_members_are_mailed_what_concerns_them_and_the_history_names_them(
     assert details[1:3] == [f"added {teammate.email}", f"removed {owner.email}"]
 
 
-def test_a_group_is_not_saved_over_another_change_or_after_its_end(
-    owner: User, staff: User, ap: AttachmentPoint
-) -> None:
+def test_a_group_is_not_saved_after_its_end(owner: User, staff: User, ap: AttachmentPoint) -> None:
     made = grant(group(owner), staff, attachment_points=[ap])
-    change(made, staff, [ap], maximum_kbit=6000)
-    with pytest.raises(RuleError) as error:
-        change(made, staff, [ap], shown_at=made.decided_at)
-    assert error.value.code == "exception_changed"
     over(made)
     with pytest.raises(RuleError) as error:
         change(made, staff, [ap])
@@ -137,23 +131,97 @@ def test_an_administrator_makes_a_group_grants_changes_and_ends_its_exception(
     assert (made.group, list(made.attachment_points.all())) == (of, [ap])
     row = Page(door.get("/cockpit/exceptions/")).root.all("tbody")[1].one("tr")
     assert "group Course 2026" in row.text
-    (shown_at,) = Page(door.get(f"{NEW}{made.pk}/")).root.all("input", name="shown_at")
-    changed = {**granted, "maximum_kbit": "7000", "shown_at": shown_at.attrs["value"]}
-    assert door.post(f"{NEW}{made.pk}/", changed).status_code == 302
+    assert door.post(f"{NEW}{made.pk}/", opened(door, f"{NEW}{made.pk}/", maximum_kbit="7000")).status_code == 302
     assert MaximumException.objects.get().maximum_kbit == 7000
-    assert "This exception was changed" in Page(door.post(f"{NEW}{made.pk}/", changed)).text
     door.post(f"/cockpit/exceptions/{made.pk}/end/")
     assert door.get(f"{NEW}{made.pk}/").status_code == 404
 
 
-def test_the_members_of_a_group_are_not_saved_over_another_change(door: Client, owner: User, teammate: User) -> None:
-    of = group(owner)
+def fields(response: Any) -> dict[str, Any]:
+    """What the browser sends of the page as it stands."""
+    page = Page(response)
+    return page.post_data(next(one for one in page.root.all("form") if one.attrs.get("id") in {"group", "group_form"}))
+
+
+def opened(window: Client, url: str, **typed: Any) -> dict[str, Any]:
+    return {**fields(window.get(url)), **typed}
+
+
+def conflict(answer: Any) -> list[list[str]]:
+    """Its table: what, as it was, as it is now, as typed."""
+    table = Page(answer).root.one(
+        "table", class_="stack conflict" if "/cockpit/" in answer.request["PATH_INFO"] else "slb-links"
+    )
+    return [[cell.text for cell in line.children if isinstance(cell, Element)] for line in table.one("tbody").all("tr")]
+
+
+def test_who_saved_the_exception_of_a_group_meanwhile_is_told_with_the_values_and_one_click_decides(
+    door: Client, owner: User, teammate: User, staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    boss = UserFactory(email="boss@example.org", is_staff=True)
+    made = grant(group(owner), staff, attachment_points=[ap], ends_at=later().replace(microsecond=0))
+    page = f"{NEW}{made.pk}/"
+    mine = opened(door, page, maximum_kbit="7000")
+    change(made, boss, [ap, ap_b], maximum_kbit=6000, reason=made.reason)
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    MaximumException.objects.update(decided_at=an_hour_ago)
+    put(made, staff, owner, teammate)  # later, but what is on the page was saved by the other one
+    told = door.post(page, mine)
+    assert told.status_code == 409
+    assert "While this page was open, boss@example.org saved other values on" in Page(told).text
+    assert f"{an_hour_ago.astimezone(UTC):%H:%M:%S} UTC" in Page(told).text
+    both = f"{ap.AS.isd_as}, {ap_b.AS.isd_as}"
+    assert conflict(told) == [
+        ["Attachment points", ap.AS.isd_as, both, "\N{EN DASH}"],
+        ["Maximum [kbit/s]", "5 000 kbit/s", "6 000 kbit/s", "7 000 kbit/s"],
+    ]
+    assert MaximumException.objects.get().maximum_kbit == 6000
+    assert door.post(page, fields(told)).status_code == 302
+    found = MaximumException.objects.get()
+    assert (found.maximum_kbit, list(found.attachment_points.all())) == (7000, [ap])
+
+
+def test_an_old_page_of_a_group_without_changes_saves_nothing(
+    door: Client, owner: User, staff: User, ap: AttachmentPoint
+) -> None:
+    made = grant(group(owner), staff, attachment_points=[ap])
+    page = f"{NEW}{made.pk}/"
+    mine = opened(door, page)
+    change(made, staff, [ap], maximum_kbit=6000)
+    answer = Page(door.post(page, mine, follow=True))
+    assert "You made no changes, so nothing was saved. In the meantime" in answer.text
+    assert MaximumException.objects.get().maximum_kbit == 6000
+
+
+def test_who_saved_a_group_meanwhile_is_told_with_its_members_and_one_click_decides(
+    door: Client, owner: User, teammate: User
+) -> None:
+    of, boss = group(owner), UserFactory(email="boss@example.org", is_staff=True)
     page = f"{GROUPS}{of.pk}/change/"
-    shown = Page(door.get(page)).root.one("input", name="shown").attrs["value"]
-    sent = {"name": "Course", "members": teammate.email, "shown": shown}
-    assert door.post(page, sent).status_code == 302
-    assert "The members were changed" in door.post(page, {**sent, "members": ""}).content.decode()
-    assert list(of.user_set.all()) == [teammate]
+    mine = opened(door, page, members="")
+    assert as_(boss).post(page, opened(as_(boss), page, name="Lecture", members=teammate.email)).status_code == 302
+    told = door.post(page, mine)
+    assert "While this page was open, boss@example.org saved other values on" in Page(told).text
+    assert sorted(conflict(told)) == [
+        ["Name", "Course 0", "Lecture", "\N{EN DASH}"],
+        [owner.email, "yes", "no", "\N{EN DASH}"],
+        [teammate.email, "no", "yes", "\N{EN DASH}"],
+    ]
+    assert (Group.objects.get().name, list(of.user_set.all())) == ("Lecture", [teammate])
+    assert door.post(page, fields(told)).status_code == 302
+    assert (Group.objects.get().name, list(of.user_set.all())) == ("Course 0", [])
+
+
+def test_an_account_that_went_meanwhile_is_nobodys_change_of_the_group(
+    door: Client, owner: User, teammate: User, staff: User
+) -> None:
+    """Who edited the group last did not remove it."""
+    of = group(owner, UserFactory(email="gone@example.org"))
+    page = f"{GROUPS}{of.pk}/change/"
+    mine = opened(door, page, members=f"{owner.email} {teammate.email}")
+    User.objects.get(email="gone@example.org").delete()
+    assert door.post(page, mine).status_code == 302
+    assert set(of.user_set.all()) == {owner, teammate}
 
 
 def test_members_of_a_group_that_is_deleted_are_told(

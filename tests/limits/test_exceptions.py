@@ -197,6 +197,8 @@ def test_a_declined_request_is_answered_with_a_reason(owner: User, staff: User, 
     with pytest.raises(RuleError) as error:
         exception_decide(exception_id=made.pk, approve=True, answer="", actor=staff)
     assert error.value.code == "exception_decided"
+    at = MaximumException.objects.get().decided_at
+    assert error.value.message == f"{staff.email} declined this request at {at:%Y-%m-%d %H:%M:%S} UTC. Nothing changed."
     fan_out()
     assert Link.objects.get().exception_kbit is None
 

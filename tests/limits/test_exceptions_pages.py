@@ -92,5 +92,5 @@ def test_a_request_is_declined_only_with_an_answer(door: Client, owner: User, us
     decide = reverse("cockpit_exception_decide", args=[made.pk])
     assert "An answer is missing." in Page(door.post(decide, {"decline": "1"}, follow=True)).text
     assert "Declined" in Page(door.post(decide, {"decline": "1", "answer": "No."}, follow=True)).text
-    assert "was declined already" in Page(door.post(decide, {"approve": "1"}, follow=True)).text
+    assert "staff@example.org declined this request at" in Page(door.post(decide, {"approve": "1"}, follow=True)).text
     assert MaximumException.objects.get().state == "declined"

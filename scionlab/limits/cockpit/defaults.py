@@ -26,7 +26,7 @@ from scionlab.web.access import staff_page
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.own_pages import PageRequest, form_on, taken_back
 from scionlab.web.paging import page_of
-from scionlab.web.typed import typed_text
+from scionlab.web.typed import typed_keys, typed_text
 
 ROWS = 50
 FORMER_SHOWN = 10
@@ -41,7 +41,7 @@ def choose(request: PageRequest) -> HttpResponse:
     form = OperationForm(typed)
     ticked, scope = (typed.getlist("ticked"), typed.get("scope", "all")) if typed else ([], "all")
     if request.method == "POST" and form.is_valid() and choice.is_valid():
-        keys, words = choice.chosen(scope, _keys(ticked))
+        keys, words = choice.chosen(scope, frozenset(typed_keys(ticked)))
         operation = form.cleaned_data["operation"]
         try:
             change = default_change_preview(keys=keys, operation=operation, chosen=words, actor=request.user)
@@ -52,7 +52,7 @@ def choose(request: PageRequest) -> HttpResponse:
     page = page_of(request, choice.rows(), ROWS)
     former = DefaultChange.objects.exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
-        "nav": "cockpit",
+        "tab": "defaults",
         "policy": selectors.policy(),
         "choice": choice,
         "form": form,
@@ -63,11 +63,6 @@ def choose(request: PageRequest) -> HttpResponse:
         "found": page.paginator.count,
     }
     return render(request, "limits/defaults.html", context)
-
-
-def _keys(ticked: list[str]) -> frozenset[int]:
-    """Keys of the ticked boxes, without invalid ones."""
-    return frozenset(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
 
 
 # --- preview, and what was done ---------------------------------------------------------------------------------
@@ -88,7 +83,7 @@ def _change_page(request: PageRequest, pk: int, *, reason: str | None, **more: A
     page = page_of(request, lines, ROWS)
     rows = rows_of(change, list(page.object_list))
     context = {
-        "nav": "cockpit",
+        "tab": "defaults",
         "change": change,
         "report": report_of(change, lines),
         "page": page,

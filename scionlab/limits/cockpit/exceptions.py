@@ -115,7 +115,6 @@ def _page(request: PageRequest, form: GrantForm, problems: list[Any]) -> HttpRes
     page = page_of(request, rows.filter(state=MaximumException.State.APPROVED).order_by("ends_at", "pk"), ROWS)
     context = {
         "tab": "exceptions",
-        "nav": "cockpit",
         "asked": asked,
         "page": page,
         "form": form,

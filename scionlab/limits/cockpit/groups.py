@@ -12,20 +12,23 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from bandwidth_config import RuleError
 from scionlab.accounts.models import User
-from scionlab.limits.exceptions import exception_change, exception_grant
+from scionlab.limits.exceptions import exception_change, exception_grant, values_shown
 from scionlab.limits.models import MaximumException
 from scionlab.limits.pages.exceptions import ExceptionForm
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import write_local_time, zone_of
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.web.access import staff_page
-from scionlab.web.pages.common import gone_is_404
-from scionlab.web.pages.forms import problems_of
+from scionlab.web.pages.common import gone_is_404, nothing_typed
+from scionlab.web.pages.conflict import conflict_of
+from scionlab.web.pages.forms import ComparedForm, problems_of
 from scionlab.web.pages.own_pages import PageRequest, taken_back
+from scionlab.web.pages.stale_pages import StalePageError, shown_to_text
 
 
-class GroupForm(ExceptionForm):
+class GroupForm(ExceptionForm, ComparedForm):
     group = forms.ModelChoiceField(
         Group.objects.order_by("name"), label="Group", error_messages={"required": "Choose a group."}
     )
@@ -35,19 +38,19 @@ class GroupForm(ExceptionForm):
         label="Attachment points",
         error_messages={"required": "Choose at least one attachment point."},
     )
-    shown_at = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, data: Any = None, *, zone: ZoneInfo, of: MaximumException | None = None) -> None:
         super().__init__(data, zone=zone)
         if of is not None:
             del self.fields["group"]
+            places = list(of.attachment_points.all())
             self.initial.update(
                 {
-                    "attachment_points": [ap.pk for ap in of.attachment_points.all()],
+                    "attachment_points": [ap.pk for ap in places],
                     "maximum_kbit": of.maximum_kbit,
                     "ends_at": write_local_time(of.ends_at, zone),
                     "reason": of.reason,
-                    "shown_at": "" if of.decided_at is None else of.decided_at.isoformat(),
+                    "shown": shown_to_text(values_shown(of, places)),
                 }
             )
         self.order_fields(("group", "attachment_points"))
@@ -59,22 +62,31 @@ class GroupForm(ExceptionForm):
 def group(request: PageRequest, pk: int | None = None) -> HttpResponse:
     """Grant an exception to a group, or edit the one with this key until it ends."""
     rows = MaximumException.objects.exclude(group=None).filter(ends_at__gt=database_now())
-    of = None if pk is None else rows.select_related("group").prefetch_related("attachment_points").get(pk=pk)
+    of = None if pk is None else rows.select_related("group").prefetch_related("attachment_points__AS__isd").get(pk=pk)
     is_sent = request.method == "POST"
     form = GroupForm(request.POST if is_sent else taken_back(request), zone=zone_of(request.user), of=of)
     if is_sent and form.is_valid():
-        with form.refusing():
-            _save(form.cleaned_data, pk, request.user)
+        try:
+            _save(form, pk, request.user)
+        except StalePageError as exc:
+            labels = {name: str(field.label) for name, field in form.fields.items()}
+            conflict = conflict_of(exc, reader=request.user, labels=labels, choices={})
+            if exc.is_untouched:
+                return nothing_typed(request, conflict, request.path)
+            form.meet(conflict, exc.stored)
+        except RuleError as exc:
+            form.refuse(exc)
+        else:
             messages.success(request, "Saved. Members can set limits up to the maximum within a minute.")
             return redirect("cockpit_exceptions")
     problems = list(problems_of(form, "")) if is_sent else []
-    context = {"tab": "exceptions", "nav": "cockpit", "exception": of, "form": form, "problems": problems}
-    return render(request, "limits/group.html", context)
+    context = {"tab": "exceptions", "exception": of, "form": form, "problems": problems}
+    return render(request, "limits/group.html", context, status=409 if form.conflict else 200)
 
 
-def _save(values: dict[str, Any], pk: int | None, actor: User) -> None:
-    shown_at = values.pop("shown_at")
+def _save(form: GroupForm, pk: int | None, actor: User) -> None:
+    values = {name: value for name, value in form.cleaned_data.items() if name != "shown"}
     if pk is None:
         exception_grant(of=values.pop("group"), actor=actor, **values)
     else:
-        exception_change(exception_id=pk, shown_at=shown_at, actor=actor, **values)
+        exception_change(exception_id=pk, shown=form.shown_values(), actor=actor, **values)

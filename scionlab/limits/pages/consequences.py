@@ -16,8 +16,7 @@ from django.utils import timezone
 from bandwidth_config import Limits, LinkStep
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.limits.framing import Framing
-from scionlab.limits.pages.counted import counted_sentence
+from scionlab.limits.framing import Framing, counted_sentence
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import in_words, limits_warning
 from scionlab.platform.notation.shown import duration

@@ -24,9 +24,8 @@ from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.platform.notation.local_time import parse_local_time, write_local_time
 from scionlab.testbed.models import BandwidthPolicy, Link
 from scionlab.testbed.selectors import maximum_in_force
-from scionlab.web.pages.conflict import Conflict
-from scionlab.web.pages.forms import RuleField, RulesForm, TimeInput, text_input
-from scionlab.web.pages.stale_pages import Value, Values, shown_from_text, shown_to_text
+from scionlab.web.pages.forms import ComparedForm, RuleField, RulesForm, TimeInput, text_input
+from scionlab.web.pages.stale_pages import shown_to_text
 
 UNIT_HINT = "In kbit/s; you can also enter 1.5M or 10 Mbit/s."
 SAME = "Leave empty for the same in both directions."
@@ -42,7 +41,7 @@ def _written(limits: Limits) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in limits_to_values(limits).items()}
 
 
-class LimitsForm(RulesForm):
+class LimitsForm(ComparedForm):
     """The regular limits of one Link. An empty second number means the same in both directions."""
 
     rule_field = "bandwidth_kbit"
@@ -52,13 +51,11 @@ class LimitsForm(RulesForm):
         "If set, the number above is the bandwidth to your AS. Leave empty for the same in both directions.",
         optional=True,
     )
-    shown = forms.CharField(required=False, widget=forms.HiddenInput)  # see people.stale_pages
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link, policy: BandwidthPolicy) -> None:
         shown = shown_to_text(limits_to_values(link.requested))
         super().__init__(data, prefix=f"link-{link.pk}", initial={**_written(link.requested), "shown": shown})
         self.link = link
-        self.conflict: Conflict | None = None
         self.maximum_kbit = maximum_in_force(link, policy)
         hint = f"From 0 (blocked) to {format_exact_kbit(self.maximum_kbit)}. {UNIT_HINT}"
         self.fields["bandwidth_kbit"].help_text = hint
@@ -86,16 +83,6 @@ class LimitsForm(RulesForm):
             return
         for error in list(limit_errors(self.link.requested, self.limits(), self.maximum_kbit)):
             self.refuse(error)
-
-    def shown_values(self) -> dict[str, Value] | None:
-        """Values that the page showed; None if not submitted."""
-        return shown_from_text(self.data.get(self.add_prefix("shown")))
-
-    def meet(self, conflict: Conflict, stored: Values) -> None:
-        """Show values saved meanwhile; the input stays, and Save now means "overwrite"."""
-        self.conflict = conflict
-        typed = {name: self.data.get(name) for name in self.data}  # the last value of a QueryDict, as everywhere
-        self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
 
 
 # --- for a time -----------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from scionlab.enforcement.counters import Counters
 from scionlab.enforcement.models import LinkEnforcement
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.limits.framing import Framing
-from scionlab.limits.pages.counted import counted_sentence
+from scionlab.limits.framing import Framing, counted_sentence
 from scionlab.platform.notation.bandwidth import limits_warning
 from scionlab.platform.notation.shown import duration
 from scionlab.testbed.models import BandwidthChange, BandwidthPolicy, Interface, Link, TimedLimit

@@ -51,7 +51,6 @@ def _traffic_page(request: PageRequest, form: CostForm | None = None) -> HttpRes
     ases = [one for one in bill.ases if not ap or one.row.ap_isd_as == ap]
     context = {
         "tab": "traffic",
-        "nav": "cockpit",
         "month": bill.name,
         "months": _months_offered(database_now()),
         "bill": bill,

@@ -25,8 +25,7 @@ from bandwidth_config import (
 )
 from contract.link_rules import MAX_PORT, MIN_PORT, check_port, parse_ip, with_exception
 from contract.scion_files import link_mtu_bytes
-from scionlab.limits.framing import Framing
-from scionlab.limits.pages.counted import counted_sentence
+from scionlab.limits.framing import Framing, counted_sentence
 from scionlab.platform.notation.bandwidth import limits_warning, parse_bandwidth_text
 from scionlab.testbed.models import Host, UserAS
 from scionlab.user_ases.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from scionlab.platform.api_errors import RuleViolations
 from scionlab.testbed.locks import lock_user_as
 from scionlab.testbed.models import Link, UserAS
-from scionlab.testbed.selectors import hosts_of, with_relations
+from scionlab.testbed.selectors import hosts_of, links_by_as
 from scionlab.user_ases.attachment_rules import check_attachments
 from scionlab.user_ases.download import UNAVAILABLE, download_of
 from scionlab.user_ases.rest import bodies, documents
@@ -51,10 +51,8 @@ class UserASView(ApiView):
 
     def documents(self, ases: list[UserAS]) -> Any:
         """The ASes with their Links; three additional statements for any number."""
-        by_as: dict[int, list[Link]] = {}
-        links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
-        for link in documents.with_fields(list(with_relations(links).order_by("interface_b__interface_id"))):
-            by_as.setdefault(link.interface_b.AS_id, []).append(link)
+        by_as = links_by_as(ases)
+        documents.with_fields([link for links in by_as.values() for link in links])
         return documents.UserASDocument(ases, many=True, context={"links_by_as": by_as, "hosts": hosts_of(ases)}).data
 
     def document(self, pk: int) -> Any:
@@ -102,10 +100,8 @@ def _filtered(ases: QuerySet[UserAS], asked: dict[str, Any]) -> QuerySet[UserAS]
     if "active" in asked:
         has_active = Exists(links.filter(active=True))
         ases = ases.filter(has_active if asked["active"] else ~has_active)
-    if "label" in asked:
-        ases = ases.filter(label__icontains=asked["label"])
-    if "owner" in asked:
-        ases = ases.filter(owner__email__iexact=asked["owner"])
+    columns = {"label": "label__icontains", "owner": "owner__email__iexact"}
+    ases = ases.filter(**{column: asked[name] for name, column in columns.items() if name in asked})
     return ases.order_by(asked["sort"], "pk")
 
 

@@ -22,7 +22,7 @@ from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.retry import retried
 from scionlab.web.pages.conflict import conflict_of
 from scionlab.web.pages.forms import RuleField
-from scionlab.web.pages.stale_pages import StalePageError, Value, shown_from_text, shown_to_text, values_of
+from scionlab.web.pages.stale_pages import StalePageError, Value, Values, shown_from_text, shown_to_text, values_of
 from scionlab.web.typed import typed_text
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class AdministratorsOnly(_ModelAdmin):
         try:
             return retried(super().changeform_view)(request, object_id, form_url, context)
         except StalePageError as exc:
-            conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels(), choices=self._choices())
+            conflict = conflict_of(exc, reader=actor_of(request), labels=self.labels(exc), choices=self._choices())
             if exc.is_untouched:
                 words = f"You made no changes, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
@@ -195,20 +195,24 @@ class AdministratorsOnly(_ModelAdmin):
             return shown_to_text(refused.stored)
         if request.method == "POST":
             return str(request.POST.get("_shown", ""))
-        return shown_to_text(values_of(obj, self.compared))
+        return shown_to_text(self.values_shown(obj))
+
+    def values_shown(self, obj: Any) -> Values:
+        """Of `compared`, as stored."""
+        return values_of(obj, self.compared)
 
     def shown(self, request: HttpRequest) -> dict[str, Value] | None:
         """Return the values that the page had shown; None if the request does not include them."""
         return shown_from_text(request.POST.get("_shown") or None)
 
-    def _labels(self) -> dict[str, str]:
+    def labels(self, error: StalePageError) -> dict[str, str]:
         """Labels of the columns, as on the page."""
-        return {name: str(self.model._meta.get_field(name).verbose_name).capitalize() for name in self.compared}
+        return {one.name: str(one.verbose_name).capitalize() for one in self.opts.fields}
 
     def _choices(self) -> dict[str, dict[str, str]]:
         """Words of the values of columns with choices."""
-        fields = [self.model._meta.get_field(name) for name in self.compared]
-        return {one.name: {str(key): str(words) for key, words in one.flatchoices} for one in fields if one.choices}
+        fields = [one for one in self.opts.fields if one.choices]
+        return {one.name: {str(key): str(words) for key, words in one.flatchoices} for one in fields}
 
     def known(self, request: HttpRequest, names: Iterable[str]) -> dict[str, Value] | None:
         """Return the values of these columns that the page had shown."""

@@ -20,21 +20,26 @@ _GROUP = re.compile(r"[0-9a-f]{1,4}", flags=re.ASCII | re.IGNORECASE)
 _USER_AS_BLOCK = FIRST_USER_AS_ID & ~0xFFFF
 
 
-def as_query(word: str, path: str) -> Q:
-    """Build the condition that the AS at `path` ("" or ending in "__") matches `word`. A complete ISD-AS or AS id
-    matches one AS; a prefix (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS that ends with it.
-    Nothing is read as decimal. Any other word matches no AS."""
+def exact_as(text: str, path: str) -> Q | None:
+    """Build the condition that the AS at `path` ("" or ending in "__") has this ISD-AS or AS id; None if it is
+    neither."""
     try:
-        isd, as_id = parse_isd_as(word)
+        isd, as_id = parse_isd_as(text)
     except RuleError:
         pass
     else:
         return Q(**{f"{path}isd__isd_id": isd, f"{path}as_id": as_id})
     try:
-        return Q(**{f"{path}as_id": parse_as_id(word.replace("_", ":"))})
+        return Q(**{f"{path}as_id": parse_as_id(text)})
     except RuleError:
-        pass
-    return _as_range(word, path)
+        return None
+
+
+def as_query(word: str, path: str) -> Q:
+    """Build the condition that the AS at `path` matches `word`. A complete ISD-AS or AS id matches one AS; a prefix
+    (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS that ends with it. Nothing is read as decimal.
+    Any other word matches no AS."""
+    return exact_as(word.replace("_", ":"), path) or _as_range(word, path)
 
 
 def _as_range(word: str, path: str) -> Q:

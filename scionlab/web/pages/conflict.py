@@ -48,16 +48,16 @@ class Conflict:
         return f"In the meantime {self.who} saved other values{when}: {changes}."
 
 
-def nowhere(keys: Collection[int]) -> Mapping[int, str]:  # noqa: ARG001  the signature of `Places`
-    """For a page without attachments."""
-    return {}
-
-
 def conflict_of(
-    error: StalePageError, *, reader: User, labels: Mapping[str, str], choices: Choices, places: Places = nowhere
+    error: StalePageError,
+    *,
+    reader: User,
+    labels: Mapping[str, str],
+    choices: Choices,
+    places: Places = lambda _keys: {},
 ) -> Conflict:
     """For `reader`. `labels`: names of fields; `choices`: words of values by field; `places` names attachment points by
-    primary key."""
+    primary key, for a page with attachments."""
     links = _LinkNames(error, places)
     lines: list[Line] = []
     for difference in error.differences:

@@ -19,6 +19,8 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.notation.local_time import control_value
+from scionlab.web.pages.conflict import Conflict
+from scionlab.web.pages.stale_pages import Value, Values, shown_from_text, shown_to_text
 
 
 class LoginForm(AuthenticationForm):
@@ -54,6 +56,25 @@ class RulesForm(forms.Form):
             yield
         except RuleError as exc:
             self.refuse(exc)
+
+
+class ComparedForm(RulesForm):
+    """A form that sends along what its page showed (`web.pages.stale_pages`)."""
+
+    shown = forms.CharField(required=False, widget=forms.HiddenInput)
+    conflict: Conflict | None = None
+
+    def shown_values(self) -> dict[str, Value] | None:
+        """Values that the page showed; None if not submitted."""
+        return shown_from_text(self.data.get(self.add_prefix("shown")))
+
+    def meet(self, conflict: Conflict, stored: Values) -> None:
+        """Show values saved meanwhile; the input stays, and Save now means "overwrite"."""
+        self.conflict = conflict
+        sent: Any = self.data  # a QueryDict
+        typed = sent.copy()
+        typed[self.add_prefix("shown")] = shown_to_text(stored)
+        self.data = typed
 
 
 # --- fields -------------------------------------------------------------------------------------------------

@@ -9,14 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from scionlab.web.rest.queries import MAX_PAGE_ITEMS, PAGE_ITEMS
-
 
 class Pages(LimitOffsetPagination):
     """`limit` and `offset` as parsed by the view's query (`web.rest.queries.PageQuery`)."""
-
-    default_limit = PAGE_ITEMS
-    max_limit = MAX_PAGE_ITEMS
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
         self.asked: dict[str, Any] = view.asked
