@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from bandwidth_config import RuleError
 from scionlab.limits.measured import LAST_TESTS, TRAFFIC
 from scionlab.paths.as_paths import paths_report
 from scionlab.paths.path_view import PathView, path_views
@@ -46,10 +47,12 @@ class PathsForm(RulesForm):
         """Empty if the input is invalid; the error is at its field."""
         if not self.is_valid():
             return []
-        sent, found = self.cleaned_data, list[PathView]()
-        with self.refusing():
-            found = path_views(sent["paths"], sent["traceroute"], reader=request.user, now=database_now())
-        return found
+        sent = self.cleaned_data
+        try:
+            return path_views(sent["paths"], sent["traceroute"], reader=request.user, now=database_now())
+        except RuleError as exc:
+            self.refuse(exc)
+            return []
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

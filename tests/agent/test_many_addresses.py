@@ -45,7 +45,7 @@ def by_agent(url: str) -> None:
 
 
 def by_client(url: str) -> None:
-    service = Service(url, patience_s=0)
+    service = Service(url)
     with pytest.raises(Unreachable, match="does not answer as the service does"):  # but it was reached
         service.get("ases/")
     service._session.close()
