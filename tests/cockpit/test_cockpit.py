@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -19,7 +19,6 @@ from scionlab.enforcement.models import HostReceipt
 from scionlab.limits.defaults import ap_default_set, fan_out
 from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Link
-from scionlab.usage.cockpit.uplink_plot import SLOT, slot_of
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.limits.test_pages_link import MAX_BYTES, weight
 from tests.support.html import Page
@@ -221,7 +220,8 @@ def test_odd_addresses_are_no_errors(door: Client, every_page: list[str]) -> Non
 
 def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: AttachmentPoint, link: Link) -> None:
     """Two links with 900 and 600 kbit/s to the user ASes in one slot: 1.5 Mbit/s, and nothing known of the others."""
-    at = slot_of(timezone.now()) - 2 * SLOT
+    now, slot = timezone.now(), timedelta(minutes=5)
+    at = now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % slot - 2 * slot
     for number, kbit in ((1, 900), (2, 600)):
         series = series_of(interface_id=number)
         covered_ms = 100_000 * number  # a link that was known for a part of the slot counts with its mean
