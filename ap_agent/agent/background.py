@@ -35,7 +35,7 @@ class Background:
     def send(self, call: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         """Start `call`; `then` gets its result or exception, in the thread that calls `finish`."""
         outcome: list[T | Exception] = []
-        thread: weakref.ref[Callable[[], None]] | None = None
+        thread: weakref.ref[threads.Beside] | None = None
 
         def run() -> None:
             try:
@@ -53,7 +53,7 @@ class Background:
         self._hand_over = lambda: then(outcome[0] if outcome else lost)
         self.finish()
 
-    def _begin(self, run: Callable[[], None]) -> weakref.ref[Callable[[], None]] | None:
+    def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
         return threads.start(run)
 
     def finish(self) -> None:

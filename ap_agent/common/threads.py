@@ -13,13 +13,21 @@ from collections.abc import Callable
 from ap_agent.common.errors import AgentError
 
 
-def start(run: Callable[[], None]) -> weakref.ref[Callable[[], None]]:
+class Beside:
+    """A thread's work, released when the thread has ended, whether or not it began. No function: CPython 3.11 keeps one
+    whose call fails for want of memory."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+
+    def __call__(self) -> None:
+        self._run()
+
+
+def start(run: Callable[[], None]) -> weakref.ref[Beside]:
     """Run it in a daemon thread. The reference is dropped when the thread has ended. Raises `AgentError` if no thread
     can be created."""
-
-    def beside() -> None:  # held by the thread alone, and released with it, whether or not it began
-        run()
-
+    beside = Beside(run)
     try:
         _thread.start_new_thread(beside, ())
     except RuntimeError as exc:

@@ -66,8 +66,8 @@ class LiveCounters:
         now = self._monotonic()
         self._next += EACH_S * (1 + (now - self._next) // EACH_S)
         folder = self._enforcer.settings.limiter_run_dir
-        samples = samples_of(self._enforcer, self._links, self._monotonic)
-        save(folder, lambda: write_live(folder, samples), self._log, "live.unwritable")
+        if samples := samples_of(self._enforcer, self._links, self._monotonic):
+            save(folder, lambda: write_live(folder, samples), self._log, "live.unwritable")
 
 
 def samples_of(enforcer: Enforcer, numbers: Iterable[int], monotonic: Callable[[], float]) -> dict[int, SeriesSample]:
