@@ -188,7 +188,17 @@ def test_n8_exact_targets(anna: Anna) -> None:
 
 
 def test_n10_a_client_of_ones_own(anna: Anna) -> None:
-    """REST and the station's package are enough; a clock that is an hour off changes nothing."""
+    """REST and the station's package are enough; a clock that is an hour off changes nothing. On a machine that is busy
+    with other tests the client may send in bursts, which is `mixed`: then once more."""
+    codes = [run_by_rest(anna)]
+    while codes[-1] == "mixed" and len(codes) < 3:
+        anna.until_free()
+        codes.append(run_by_rest(anna))
+    assert codes[-1] == "enforced", codes
+
+
+def run_by_rest(anna: Anna) -> str:
+    """Code of the verdict."""
     made = anna.reserve(tool="quick", parameters={"seconds": 3}).json()
     deadline = time.monotonic() + 20
     while (start := anna.ask("POST", f"tests/{made['id']}/start/", {})).status_code == 409:
@@ -206,4 +216,4 @@ def test_n10_a_client_of_ones_own(anna: Anna) -> None:
     assert anna.ask("POST", f"tests/{made['id']}/report/", report).status_code == 201
     assert anna.ask("POST", f"tests/{made['id']}/report/", report).status_code == 200
     wait_until(lambda: anna.test(made["id"])["state"] == "finished", "no result", within_s=30)
-    assert anna.test(made["id"])["sending_verdict"]["code"] == "enforced"
+    return str(anna.test(made["id"])["sending_verdict"]["code"])
