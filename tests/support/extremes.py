@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -49,6 +51,24 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from places(one, (*path, key))
+
+
+def value_at(document: Any, path: tuple[Any, ...]) -> Any:
+    return reduce(getitem, path, document)
+
+
+def fitting(values: Sequence[Any], right: Any) -> list[Any]:
+    """Those to try in the place of this right value: where no time, or no number, stands, one of these is as wrong as
+    all."""
+    is_time = right is None or (isinstance(right, str) and bool(re.match(r"\d{4}-\d\d-\d\dT", right)))
+    is_number = right is None or isinstance(right, int | float)
+
+    def says_more(value: Any) -> bool:
+        if isinstance(value, str):
+            return is_time or value not in TIMES[1:]
+        return is_number or value is NUMBERS[0] or not isinstance(value, int | float)
+
+    return [one for one in values if says_more(one)]
 
 
 def with_value(document: Any, path: tuple[Any, ...], value: Any) -> Any:
