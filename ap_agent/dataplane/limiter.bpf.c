@@ -82,8 +82,8 @@ struct lane {
 
 /* `bytes`, `packets`: what passed unpaid before the first fragment; then `number` is the side's when the latest one came,
  * and `packets` is 0 if none passed. `next`: where the next one begins while they come in order, else 0; `at`: when the
- * latest one came, in order the first. `lost`: the mark of datagrams that have none. */
-struct slot { __u32 datagram, at; union { __u32 bytes, number; }; __u16 next, lane; __u8 packets, state; };
+ * latest one came, in order the first. `life`: of the lane. `lost`: the mark of datagrams that have none. */
+struct slot { __u32 datagram, at; union { __u32 bytes, number; }; __u16 next, lane, life; __u8 packets, state; };
 struct side { __u64 unseen_at; __u32 number, lost; struct slot slots[SETS][WAYS]; };
 struct fragments { struct bpf_spin_lock lock; struct side side[2]; };  // harm: strangers send from a user, never to him
 
@@ -114,6 +114,7 @@ struct packet {
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
     __u32 offset, payload;           // of a fragment in its datagram
     __u32 lane, class_id, way;
+    __u32 life;                      // of the lane, of a fragment
     __u32 home;                      // a number of the remote address
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
     volatile __u64 now, rest, cost, debt, largest, longest;  // of `admit_to`: its own stack would wait (see CLEAR)
@@ -489,18 +490,31 @@ static __always_inline void give_away(struct side *side, __u32 home, struct slot
 
 #define UNSEEN_COST(bytes, packets) (((bytes) + (packets) * UNSEEN_OVERHEAD) * UNSEEN_NS_PER_BYTE)
 
+/* claim: another link may have the number of a lane that is gone. */
+static __always_inline __u32 life_of(__u32 number)
+{
+    asm volatile("" : "+r"(number));
+    struct lane *lane = bpf_map_lookup_elem(&lanes, &number);
+    return lane ? lane->segment & 0xffff : 0;
+}
+
 /* Of a first fragment: the link's lane, which then is the packet's, too; else nobody's, also if unmatched traffic pays. */
 __noinline int owner_of(struct __sk_buff *skb, struct packet *p)
 {
     if (!p)
         return NOBODYS;
     p->is_there = p->is_plain && (!p->from_user || skb->pkt_type == PACKET_HOST);
+    __u32 owner = NOBODYS;
     p->has_lane = p->is_first && find(skb, p);
+    if (p->has_lane) {
+        owner = p->lane;
+    } else {
+        p->lane = settings.unmatched - 1 + p->from_user;
+        p->has_lane = p->is_first && settings.unmatched;
+    }
     if (p->has_lane)
-        return p->lane;
-    p->lane = settings.unmatched - 1 + p->from_user;
-    p->has_lane = p->is_first && settings.unmatched;
-    return NOBODYS;
+        p->life = life_of(p->lane);
+    return owner;
 }
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
@@ -619,6 +633,7 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
         }
         slot->packets = 1;
         slot->lane = p->lane;
+        slot->life = p->life;
         slot->state = p->has_lane ? ACCEPTED : OF_NOBODY;
     }
     state = slot->state;
@@ -633,11 +648,12 @@ __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p)
     } else {
         verdict = ADMITTED;
         p->lane = slot->lane;
+        p->life = slot->life;
     }
 unlock:
     bpf_spin_unlock(&here->lock);
     if (verdict == ADMITTED) {
-        verdict = admit(p, p->is_first ? FREE : state);
+        verdict = life_of(p->lane) == p->life ? admit(p, p->is_first ? FREE : state) : REFUSED;
         if (verdict == REFUSED || is_whole) {
             bpf_spin_lock(&here->lock);
             if (slot->datagram == datagram) {

@@ -363,6 +363,22 @@ def test_a_datagram_of_which_a_link_had_a_part_stays_the_links_also_when_the_res
     assert world.run(fragment(FREE_PORT, is_first=True, identification=8)) is True
 
 
+def test_nobody_pays_for_fragments_of_a_link_that_had_his_number_before(world: World) -> None:
+    """Interface ids come again: link 7 goes from an address that keeps another link, and is then somebody else's."""
+    world.link(LINK, 500, PORT, BLOCKED_PORT)
+    program = world.program
+    assert [world.run(fragment(PORT, is_first=True, identification=one)) for one in (7, 8)] == [True, True]
+    program.remove_link(Key(ip_address(USER4), PORT).packed())
+    for lane in (2 * LINK, 2 * LINK + 1):
+        program.lanes.forget(lane)
+        program.lanes.take(lane, Lane(500, LINK | 0x1000 * (lane % 2)).packed())
+    assert [world.run(fragment(PORT, is_first=False, identification=7)) for _ in range(2)] == [False, False]
+    assert (world.counted().passed_bytes, world.counted().refused_bytes) == (0, 0)
+    assert world.run(fragment(BLOCKED_PORT, is_first=True, identification=8)) is True  # of the same address again
+    assert world.run(fragment(BLOCKED_PORT, is_first=False, identification=8)) is True
+    assert world.counted().passed_packets == 2
+
+
 def test_a_datagram_that_unmatched_traffic_had_no_room_for_stays_refused(world: World) -> None:
     world.link(LINK, 500, PORT)
     world.link(UNMATCHED, 0)
