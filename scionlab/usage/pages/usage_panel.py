@@ -92,7 +92,7 @@ class UsagePanel:
 
     @property
     def is_empty(self) -> bool:
-        return all(direction.plot.is_empty for direction in self.directions)
+        return all(direction.plot.is_empty and not direction.bytes for direction in self.directions)
 
     @property
     def begins_text(self) -> str:
