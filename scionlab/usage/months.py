@@ -78,7 +78,18 @@ def _compute(ap_isd_as: str, month: datetime, now: datetime) -> int:
     which = {"begins_at__gte": month, "begins_at__lt": next_month(month)}
     of_ases = UsageSlot.objects.filter(series__ap_isd_as=ap_isd_as, **which)
     of_all = UsageUplink.objects.filter(ap_isd_as=ap_isd_as, **which)
-    rows: dict[tuple[str, str], UsageMonth] = {}
+
+    def row_of(isd_as: str, owner_email: str) -> UsageMonth:
+        return UsageMonth(
+            begins_on=month.date(),
+            ap_isd_as=ap_isd_as,
+            isd_as=isd_as,
+            owner_email=owner_email,
+            computed_at=now,
+            is_final=is_final,
+        )
+
+    rows = {("", ""): row_of("", "")}  # also where no rate is known: the month is to become final
     for name in DIRECTIONS:
         column = f"{name}_kbit"
         means: Iterable[QuerySet[Any, Any]] = (
@@ -88,17 +99,7 @@ def _compute(ap_isd_as: str, month: datetime, now: datetime) -> int:
             of_all.values(isd_as=Value(""), owner_email=Value(""), kbit=F(column)),
         )
         for isd_as, owner_email, known, kbit in (ranked for one in means for ranked in _ranked(one)):
-            row = rows.setdefault(
-                (isd_as, owner_email),
-                UsageMonth(
-                    begins_on=month.date(),
-                    ap_isd_as=ap_isd_as,
-                    isd_as=isd_as,
-                    owner_email=owner_email,
-                    computed_at=now,
-                    is_final=is_final,
-                ),
-            )
+            row = rows.setdefault((isd_as, owner_email), row_of(isd_as, owner_email))
             setattr(row, f"{name}_p95_kbit", kbit)
             setattr(row, f"{name}_slots", known)
     said = [f"{name}_{what}" for name in DIRECTIONS for what in ("p95_kbit", "slots")]

@@ -14,6 +14,7 @@ from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed.models import Host, Link
 from scionlab.usage import months, partitions
 from scionlab.usage.models import UsageBatch, UsageDay, UsageMonth, UsageSeries, UsageSlot, UsageUplink
+from scionlab.usage.pages.usage_panel import usage_panel
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import usage_of_link
 from tests.usage_world import add_slot, series_of, simple, store, stored_samples, stored_sums
@@ -98,7 +99,11 @@ def recomputed() -> dict[tuple[str, ...], list[tuple[int | None, int]]]:
             for number, kbit in enumerate((row.to_user_kbit, row.from_user_kbit)):
                 if kbit is not None:
                     sums[number][row.begins_at] = sums[number].get(row.begins_at, 0) + kbit
-    return {key: [nearest_rank(one.values()) for one in both] for key, both in values.items() if any(both)}
+    return {
+        key: [nearest_rank(one.values()) for one in both]
+        for key, both in values.items()
+        if any(both) or key[1:] == ("", "")
+    }
 
 
 def said() -> dict[tuple[str, ...], list[tuple[int | None, int]]]:
@@ -159,10 +164,10 @@ def test_late_rows_of_yesterday_are_in_the_percentile_a_day_later(host: Host, li
     store(host, late, MIDNIGHT + 40 * HOUR)
     roll_up()
     months.compute_due(now=MIDNIGHT + 63 * HOUR)
-    assert UsageMonth.objects.get(isd_as="").to_user_slots == 40
+    assert UsageMonth.objects.get(begins_on="2026-11-01", isd_as="").to_user_slots == 40
     months.compute_due(now=MIDNIGHT + 64 * HOUR)
     assert said() == recomputed()
-    assert UsageMonth.objects.get(isd_as="").to_user_slots == 41
+    assert UsageMonth.objects.get(begins_on="2026-11-01", isd_as="").to_user_slots == 41
 
 
 # --- what is old ----------------------------------------------------------------------------------------------
@@ -187,3 +192,23 @@ def test_only_days_of_settled_months_go_and_as_a_whole(host: Host) -> None:
     assert {row.begins_at for row in UsageSlot.objects.all()} == {MIDNIGHT + HOUR - SLOT, MIDNIGHT + HOUR}
     assert stored_sums(UsageDay)["to_user"][0] == 3007
     assert UsageMonth.objects.get(begins_on="2026-10-01", isd_as="").to_user_slots == 1
+
+
+def test_a_month_of_which_no_rate_is_known_is_settled_too(host: Host) -> None:
+    """A lone sample has bytes, and no rate."""
+    store(host, simple(host, MIDNIGHT - HOUR, [7]), MIDNIGHT)
+    roll_up()
+    months.compute_due(now=MIDNIGHT + 5 * DAY)
+    prune(now=MIDNIGHT + 200 * DAY)
+    assert not UsageSlot.objects.exists()
+    settled = UsageMonth.objects.get(begins_on="2026-10-01", isd_as="")
+    assert (settled.is_final, settled.to_user_slots, settled.to_user_p95_kbit) == (True, 0, None)
+
+
+def test_bytes_without_a_rate_are_no_silence_of_the_attachment_point(host: Host, link: Link) -> None:
+    store(host, simple(host, MIDNIGHT - HOUR, [7]), MIDNIGHT)
+    roll_up()
+    panel = usage_panel(link, "day", now=MIDNIGHT)
+    assert [one.bytes for one in panel.directions] == [7, 0]
+    assert panel.is_empty is False
+    assert usage_panel(link, "day", now=MIDNIGHT + 2 * DAY).is_empty is True
