@@ -309,7 +309,7 @@ SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
 SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
 SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's previous secret
 
-# Traffic is kept in steps of 10 s, 5 minutes (35 days, for a month's percentiles), and days (permanently)
+# Traffic is kept in steps of 10 s, 5 minutes (at least 36 days, for a month's percentiles), and days (permanently)
 # (docs/adr/0015).
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)

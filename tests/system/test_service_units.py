@@ -57,3 +57,10 @@ def test_the_example_has_what_production_requires() -> None:
     required = {"SECRET_KEY", "SIGNING_SECRET", "DATABASE_URL", "REDIS_URL", "ALLOWED_HOSTS", "SITE_URL"}
     assert required | {"DJANGO_SETTINGS_MODULE", "TRUSTED_PROXIES", "CACHE_URL"} <= names
     assert names <= {"POSTGRES_PASSWORD", "STATIC_ROOT", *COMPOSE["web"]["environment"], *required, "METRICS_TOKEN"}
+
+
+def test_the_example_counts_the_connections_of_what_the_guide_enables() -> None:
+    text = (UNITS / "service.env.example").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert "scionlab-service-web@800{1,2,3} scionlab-service-worker@{1,2}" in guide
+    assert {"WEB_REPLICAS=3", "TASK_PROCESSES=4", "DATABASE_POOL=6"} <= set(text.splitlines())
