@@ -24,6 +24,7 @@ _COST_SHIFT = 20
 _LANE = struct.Struct("=QQQQQIIQ")  # written here
 _LANES_AT_ONCE = 8
 _SEGMENT_AT = 56
+_EMPTY_AT = 64
 _SEGMENT_AND_COUNTERS = struct.Struct(f"=56xQ16x{len(Counters._fields)}Q")
 _QUEUED_UNTIL_AT = _SEGMENT_AND_COUNTERS.size
 _GUARD_NS = 100_000_000
@@ -141,29 +142,36 @@ class Lanes:
 
     def take(self, number: int, packed: bytes) -> None:
         """Allocate with counters at 0 and a new segment, which is written last: a kill before it restarts the
-        allocation."""
+        allocation. HTB may still have packets of the class."""
         at = number * self._size
         self._memory[at + _SEGMENT_AT : at + self._size] = bytes(self._size - _SEGMENT_AT)
         self._write(number, packed)
-        self._keep_queueing(number, rate_of(packed), rate_of(packed))
+        if kbit := rate_of(packed):
+            wait_ns = (room_bytes(kbit) + LEAF_RESERVE_BYTES) * 8_008_000 // kbit + _GUARD_NS
+            struct.pack_into("=Q", self._memory, at + _QUEUED_UNTIL_AT, time.monotonic_ns() + wait_ns)
         self._set_segment(number, int.from_bytes(os.urandom(8), "little") or 1)
 
     def put(self, number: int, packed: bytes) -> None:
         """The program reads it with its next packet; counters continue."""
-        self._keep_queueing(number, rate_of(self.packed(number)), rate_of(packed))
+        was_kbit = rate_of(self.packed(number))
         self._write(number, packed)
+        if (kbit := rate_of(packed)) and kbit != was_kbit:
+            self._convert_times(number, was_kbit, kbit)
+
+    def _convert_times(self, number: int, was_kbit: int, kbit: int) -> None:
+        """What waits takes as much longer as the limit is lower, and until then nothing is admitted, which HTB had no
+        room for. Nothing waits in a lane that was blocked. A charge between a read and its write is lost, at most a
+        room, for which the leaf has its reserve."""
+        now_ns = time.monotonic_ns()
+        for at, guard_ns in ((_EMPTY_AT, 0), (_QUEUED_UNTIL_AT, _GUARD_NS)):
+            (known_ns,) = struct.unpack_from("=Q", self._memory, number * self._size + at)
+            if known_ns > now_ns:
+                until_ns = now_ns + (known_ns - now_ns) * was_kbit // kbit + guard_ns
+                struct.pack_into("=Q", self._memory, number * self._size + at, until_ns)
 
     def _write(self, number: int, packed: bytes) -> None:
         at = number * self._size
         self._memory[at : at + _SEGMENT_AT] = packed
-
-    def _keep_queueing(self, number: int, was_kbit: int, kbit: int) -> None:
-        """No packet overtakes what waits in HTB, which now takes longer: a full leaf of `was_kbit` at `kbit`."""
-        if was_kbit and kbit:
-            wait_ns = (room_bytes(was_kbit) + LEAF_RESERVE_BYTES) * 8_008_000 // kbit + _GUARD_NS
-            at = number * self._size + _QUEUED_UNTIL_AT
-            known = struct.unpack_from("=Q", self._memory, at)[0]
-            struct.pack_into("=Q", self._memory, at, max(known, time.monotonic_ns() + wait_ns))
 
     def forget(self, number: int) -> None:
         """Release its counters."""

@@ -73,11 +73,12 @@ struct lane {
     __u32 class_id, flags;
     __u64 rate_kbit;     // of use to user space alone, like `segment`, which names the life of these counters
     __u64 segment;       // 0: nobody's
-    __u64 empty_at;      // when the virtual queue will be empty, monotonic; from here on written by this program
+    __u64 empty_at;      // when the virtual queue will be empty, monotonic; from here on written by this program, and
+                         // by user space with another limit: what waits then takes as much longer as that is lower
     __u64 beat_at;
     __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // an observed link's refused ones passed, too
     __u64 beat_bytes, beat_packets;  // among those that passed
-    __u64 queued_until;  // until then a packet may still be in HTB; user space writes it with a limit
+    __u64 queued_until;  // until then a packet may still be in HTB
 };
 
 /* `bytes`, `packets`: what passed unpaid before the first fragment; then `number` is the side's when the latest one came,
@@ -389,7 +390,7 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     }
     p->now = bpf_ktime_get_ns();
     was = *(volatile __u64 *)&lane->empty_at;
-    if (was > p->now + p->longest) {  // of a limit that has risen
+    if (was > p->now + p->longest && was > lane->queued_until) {  // the cap's factor has fallen
         __sync_val_compare_and_swap(&lane->empty_at, was, p->now + lane->early_ns);
         was = p->now + lane->early_ns;
     }
@@ -400,6 +401,8 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     else if (p->is_beat)
         p->is_beat = !(lane->flags & BLOCKED) && charge_once(&lane->beat_at, p->now, p->cost, lane->beat_room_ns);
     most = lane->room_ns + p->largest;  // limit: room and one largest datagram
+    if (p->is_beat && p->rest > most)   // what waits is of a limit that was lowered, and takes longer
+        most = p->rest + p->cost;
     if (!p->is_beat) {
         most -= p->largest / 64;  // heartbeats have a place also behind a largest datagram
         if (lane->flags & BLOCKED || datagram == DROPPED)

@@ -49,6 +49,10 @@ class World:
         for key in keys:
             self.program.put_link(key, 2 * number)
 
+    def change(self, kbit: int) -> None:
+        for way in (0, 1):
+            self.program.lanes.put(2 * LINK + way, Lane(kbit, LINK | 0x1000 * way).packed())
+
     def run(self, frame: bytes, repeat: int = 1) -> bool:
         """From the user; whether the last one passed."""
         return self.runner.run(self.program.fds["from_user"], frame, repeat)
@@ -100,6 +104,36 @@ def test_what_was_queued_may_still_be_behind_for_a_tenth_of_a_second(world: Worl
         world.run(frame(100))
         (queued_until_ns,) = struct.unpack_from("=Q", world.program.lanes._memory, at)
     assert began_ns + 100_000_000 <= queued_until_ns <= time.monotonic_ns() + 100_000_000
+
+
+@pytest.mark.parametrize(("was", "kbit", "queue_s", "behind_s"), [(100_000, 500, 10.0, 30.1), (8, 800, 0.0005, 0.1015)])
+def test_what_waits_takes_longer_at_a_lower_limit(
+    world: World, was: int, kbit: int, queue_s: float, behind_s: float
+) -> None:
+    """0.05 s in the queue, and 0.15 s until nothing can be behind, become 10 and 30 at a two-hundredth of the limit; a
+    busy processor has a tenth of a second more."""
+    world.link(LINK, was, PORT)
+    memory, at = world.program.lanes._memory, (2 * LINK + 1) * LANE_BYTES
+    began_ns = time.monotonic_ns()
+    struct.pack_into("=Q", memory, at + EMPTY_AT, began_ns + 50_000_000)
+    struct.pack_into("=Q", memory, at + QUEUED_UNTIL_AT, began_ns + 150_000_000)
+    world.change(kbit)
+    late_s = (time.monotonic_ns() - began_ns) / 1e9
+    for place, seconds in ((EMPTY_AT, queue_s), (QUEUED_UNTIL_AT, behind_s)):
+        (until_ns,) = struct.unpack_from("=Q", memory, at + place)
+        assert seconds - late_s * max(1, was / kbit) <= (until_ns - began_ns) / 1e9 <= seconds + late_s, place
+
+
+def test_heartbeats_pass_what_waits_of_a_higher_limit(world: World) -> None:
+    world.link(LINK, 100_000, PORT)
+    world.run(frame(1_000), 200)  # 16 ms of it, 3.2 s of 500 kbit/s
+    world.change(500)
+    before = world.counted()
+    world.run(frame(100), 20)
+    world.run(frame(100, mark=HEARTBEAT))
+    after = world.counted()
+    assert after.refused_packets - before.refused_packets == 20
+    assert after.heartbeat_packets - before.heartbeat_packets == 1
 
 
 def test_what_waits_may_be_behind_for_as_long_as_a_full_queue_takes(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ap_agent.document.series import Series, read_series
 from contract.link_tests import LinkTest
-from measuring.traffic import data, ends, run_traffic
+from measuring.traffic import data, ends, heartbeats, run_traffic
 from scionlab.linktests.verdict import intervals_of
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed, link, wanted
@@ -74,19 +74,20 @@ def test_counters_of_a_watch_are_what_was_sent(host: LimiterHost, is_killed: boo
     host.until(lambda state: state.tests == ())
 
 
-def test_what_the_queue_drops_behind_a_lowered_limit_is_read_of_the_kernel() -> None:
-    """250 kB wait at 20 Mbit/s: more than the queue at 500 kbit/s may hold."""
+def test_what_waits_when_a_limit_is_lowered_arrives_and_heartbeats_pass_it_by() -> None:
+    """250 kB wait at 20 Mbit/s: 4 s at 500 kbit/s, and more than a queue of 500 kbit/s may hold."""
     with engine_bed() as bed:
         bed.enforce(wanted(link(7, 20_000)))
         thread = threading.Timer(1.5, lambda: bed.enforce(wanted(link(7, 500)), is_settled=True))
         thread.start()
-        left, right = ends("w", (AP1, 51_000), (U1, USER_PORT), (data(30_000, 1000),))
-        results = run_traffic({bed.ap: [left], bed.u1: [right]}, seconds=3.0, linger_s=5.0)
+        left, right = ends("w", (AP1, 51_000), (U1, USER_PORT), (data(30_000, 1000), heartbeats()))
+        results = run_traffic({bed.ap: [left], bed.u1: [right]}, seconds=5.0, linger_s=4.0)
         thread.join()
         found = bed.ap.call(lambda: bed.engine.readback([7]))[7]
         counted = bed.engine.counters()
     for direction, receiver, htb in (("to_user", bed.u1, found[0]), ("from_user", bed.ap, found[1])):
         assert htb is not None
-        assert htb.dropped_packets > 0
+        assert htb.dropped_packets == 0, direction
         passed = counted[7, direction][1].passed_packets  # type: ignore[index]  # a name of a direction
-        assert passed - htb.dropped_packets == len(results.all_arrivals(receiver, "w")), direction
+        assert passed == len(results.all_arrivals(receiver, "w")), direction
+        assert results.heartbeats(receiver, "w").downs == 0, direction
