@@ -6,6 +6,7 @@ Frames run through BPF_PROG_TEST_RUN: no device, no queue behind, and nothing el
 from __future__ import annotations
 
 import ctypes
+import random
 import struct
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.skipif(available() is not None, re
 PORT, BLOCKED_PORT, FREE_PORT = 50_001, 50_002, 50_099
 DATA, HEARTBEAT = 17, 203
 LINK, BLOCKED, UNMATCHED = 7, 8, 1
+KBITS = (8, 500, 5_000, 100_000)
 LONGEST_CALL_S = 0.0001
 LANE_BYTES, EMPTY_AT, QUEUED_UNTIL_AT = 136, 64, 128  # struct lane of limiter.bpf.c
 FRAGMENTS_BYTES, FROM_USER_SLOTS_AT, SLOT_BYTES = 1960, 1000, 20  # struct fragments of limiter.bpf.c
@@ -134,6 +136,31 @@ def test_heartbeats_pass_what_waits_of_a_higher_limit(world: World) -> None:
     after = world.counted()
     assert after.refused_packets - before.refused_packets == 20
     assert after.heartbeat_packets - before.heartbeat_packets == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_admitted_fits_into_the_queue_behind_whatever_the_limit_becomes(world: World, seed: int) -> None:
+    """HTB here: what waits leaves at the limit of the moment, and 140,000 bytes above the room may wait."""
+    chance = random.Random(seed)  # noqa: S311  a test
+    kbit = chance.choice(KBITS)
+    world.link(LINK, kbit, PORT)
+    waits, at, before = 0.0, time.monotonic(), 0
+    for _ in range(60):
+        if chance.random() < 0.15:
+            now = time.monotonic()
+            waits, at = max(0.0, waits - (now - at) * kbit * 125), now
+            kbit = chance.choice(KBITS)
+            world.change(kbit)
+        one = frame(chance.choice((100, 1_000, 1_500)), chance.choice((DATA, DATA, HEARTBEAT)))
+        world.run(one, chance.randrange(900))
+        now = time.monotonic()
+        counted = world.counted()
+        queued = counted.passed_bytes - counted.heartbeat_bytes
+        admitted, before = queued - before, queued
+        waits, at = max(0.0, waits - (now - at) * kbit * 125) + admitted, now
+        room = 14_000 if kbit < 100 else max(20_000, kbit * 12.5)
+        assert not admitted or waits <= room + 140_000, (kbit, waits)
+        time.sleep(chance.random() / 100)
 
 
 def test_what_waits_may_be_behind_for_as_long_as_a_full_queue_takes(world: World) -> None:
