@@ -144,6 +144,7 @@ class Engine:
             is_as_wanted = is_as_wanted and found == after["class", ifb]
         if done.refused or not is_as_wanted:
             return None
+        self._program.finish(self._target.tree["key", ""], None)
         self._settled = done.wanted, seen
         self._wanted_tree(seen, self._target.tree, done)
         return self._outcome(done, seen, [one for one in changed if one in done.ids])

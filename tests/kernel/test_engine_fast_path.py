@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import pytest
 
 from ap_agent.dataplane.lanes import Lanes
 from ap_agent.dataplane.writing import Writer
-from tests.kernel.engine_bed import EngineBed, link, wanted
+from tests.kernel.engine_bed import U1, U2, EngineBed, link, wanted
 
 
 def test_what_the_kernel_did_not_do_is_done_by_a_whole_pass(bed: EngineBed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +57,13 @@ def test_other_interfaces_are_hooked_at_once(bed: EngineBed) -> None:
         assert "pref" in bed.tc("filter", "show", "dev", "eth1", hook)
     bed.enforce(wanted(link(7, 500), interfaces=("eth1",)), is_settled=True)
     assert bed.tc("filter", "show", "dev", "eth0", "ingress", check=False) == ""
+
+
+def test_an_address_without_a_link_is_a_bystanders_at_once(bed: EngineBed) -> None:
+    """Else its fragments would be judged and counted until the next whole pass."""
+    bed.enforce(wanted(link(7, 500), link(8, 500, ip=U2)))
+    bed.enforce(wanted(link(7, 500)), is_settled=True)
+    program = bed.engine._program
+    assert program is not None
+    addresses = program.fragments.keys()
+    assert [IPv6Address(one[:16]).ipv4_mapped for one in addresses] == [ip_address(U1)]
