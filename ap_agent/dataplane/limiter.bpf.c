@@ -357,17 +357,17 @@ static __always_inline void raise_to(__u64 *at, __u64 until)
     }
 }
 
+#define LEAF_NS(lane) (GUARD_NS + (lane)->room_ns + 2 * (lane)->largest_ns)  // a full leaf, and a busy processor
+
 /* order: a packet that need not wait goes straight on, if none of its lane can still be in HTB. A packet that waits may
  * stay there as long as a full leaf takes, one that does not wait as long as a busy processor takes. */
 static __always_inline int must_queue(struct lane *lane, __u64 now, __u64 rest, __u64 cost)
 {
-    __u64 was = *(volatile __u64 *)&lane->queued_until, until = now + GUARD_NS;
+    __u64 was = *(volatile __u64 *)&lane->queued_until, until = now + LEAF_NS(lane);
     if (!rest && now >= was)
         return 0;
-    if (rest)
-        until += lane->room_ns + 2 * lane->largest_ns;
-    else if (until < was + cost)
-        until = was + cost;
+    if (!rest)
+        until = now + GUARD_NS > was + cost ? now + GUARD_NS : was + cost;
     raise_to(&lane->queued_until, until);
     return 1;
 }
@@ -401,8 +401,8 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     else if (p->is_beat)
         p->is_beat = !(lane->flags & BLOCKED) && charge_once(&lane->beat_at, p->now, p->cost, lane->beat_room_ns);
     most = lane->room_ns + p->largest;  // limit: room and one largest datagram
-    if (p->is_beat && p->rest > most)   // what waits is of a limit that was lowered, and takes longer
-        most = p->rest + p->cost;
+    if (p->is_beat && p->rest > most && lane->queued_until > p->now + LEAF_NS(lane))
+        most = p->rest + p->cost;  // harm: the limit was lowered, and what waits takes longer than a queue may
     if (!p->is_beat) {
         most -= p->largest / 64;  // heartbeats have a place also behind a largest datagram
         if (lane->flags & BLOCKED || datagram == DROPPED)

@@ -138,6 +138,15 @@ def test_heartbeats_pass_what_waits_of_a_higher_limit(world: World) -> None:
     assert after.heartbeat_packets - before.heartbeat_packets == 1
 
 
+def test_no_heartbeat_has_a_place_behind_a_full_queue(world: World) -> None:
+    """Room and one largest datagram, 20,000 + 70,000 bytes, take 1.44 s at 500 kbit/s."""
+    world.link(LINK, 500, PORT)
+    at = (2 * LINK + 1) * LANE_BYTES + EMPTY_AT
+    for waits_ns, is_admitted in ((1_400_000_000, True), (1_600_000_000, False)):
+        struct.pack_into("=Q", world.program.lanes._memory, at, time.monotonic_ns() + waits_ns)
+        assert world.run(frame(100, mark=HEARTBEAT)) is is_admitted
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_admitted_fits_into_the_queue_behind_whatever_the_limit_becomes(world: World, seed: int) -> None:
     """HTB here: what waits leaves at the limit of the moment, and 140,000 bytes above the room may wait."""
