@@ -12,7 +12,6 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import LimiterState
-from ap_agent.limiter.counting import not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.report import Extras, Report, state_of
@@ -45,7 +44,7 @@ def observe(settings: Settings, engine: Engine, configuration: Configuration, no
     differs = "The limits in the kernel differ from the requested ones; start the limiter."
     missing = {one.interface_id: differs for one in outcome.plan.links if one.interface_id}
     enforcer.outcome = replace(outcome, failed={**missing, **outcome.failed})
-    return replace(state_of(enforcer, Extras(total=not_in_force(configuration)), now), is_running=False)
+    return replace(state_of(enforcer, Extras(), now), is_running=False)
 
 
 def enforce(
@@ -56,8 +55,7 @@ def enforce(
     report.take_up()
     enforcer.enforce(configuration)
     enforcer.set_factors(1.0, 1.0)  # this process does not stay to follow the traffic
-    extras = Extras(total=not_in_force(configuration))
-    return report.write(enforcer, extras, is_running=False), enforcer.outcome
+    return report.write(enforcer, is_running=False), enforcer.outcome
 
 
 def reset(settings: Settings, engine: Engine, reason: str, now: datetime) -> tuple[LimiterState, Outcome]:

@@ -17,7 +17,8 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.document.handover import write_document
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
+from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state, write_state
+from ap_agent.limiter import report as report_module
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Notifications
@@ -450,6 +451,39 @@ def test_cap_is_not_in_force_when_nobody_follows_it_and_when_links_are_only_obse
         fresh.loop.run()
 
     assert fresh.state.total == Total(1000, None, None)
+
+
+def test_cap_is_not_in_force_while_a_link_that_it_counts_is_not_enforced(fresh: World) -> None:
+    fresh.hand(links=two(), total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    fresh.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+    fresh.loop.step()
+    assert {one.state for one in fresh.state.links.values()} == {"error"}
+    assert fresh.state.total == Total(1000, None, None)
+    for failed in ({}, {7: "The kernel refused it."}, {}, {7: "No device.", 8: "No device."}):
+        fresh.engine.failed = failed
+        fresh.run_for(61)
+        assert fresh.state.total == (Total(1000, None, None) if failed else Total(1000, 1000, 1000))
+
+
+def test_each_state_has_the_cap_of_its_own_document(fresh: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int | None, Total | None]] = []
+
+    def note(folder: Path, state: LimiterState) -> None:
+        said.append((state.order.limits_version if state.order is not None else None, state.total))
+        write_state(folder, state)
+
+    monkeypatch.setattr(report_module, "write_state", note)
+    fresh.hand(links=two(), limits=7, total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    fresh.loop.step()  # the factors have just been set
+    fresh.hand(links=two(), limits=8, total_kbit=2000)
+    fresh.monotonic += 0.1
+    fresh.loop.step()
+
+    assert set(said) == {(7, Total(1000, 1000, 1000)), (8, Total(2000, 2000, 2000))}
 
 
 # --- settings, lock, end ----------------------------------------------------------------------------------------------
