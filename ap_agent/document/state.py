@@ -45,7 +45,7 @@ class Counters(NamedTuple):
 
 class DirectionState(NamedTuple):
     """One direction of a link in the kernel. `segment` (nonzero) identifies the counters' lifetime: a different one
-    means that they were reset. `dropped_packets` and `backlog_bytes` are HTB's, from the last read."""
+    means that they were reset. `dropped_packets` (since then) and `backlog_bytes` are HTB's, from the last read."""
 
     rate_kbit: int
     segment: int

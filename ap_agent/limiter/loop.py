@@ -110,7 +110,7 @@ class Loop:
     def start(self) -> None:
         """Enforce the last accepted document, then the handed over one. Only then systemd starts the border router."""
         self._documents.load()
-        self._report.take_up()
+        self._report.take_up(self._enforcer)
         self._watching.take_up()
         self._enforce()
         if self._documents.take():

@@ -35,7 +35,8 @@ def plan(settings: Settings, engine: Engine, configuration: Configuration, now: 
 
 def observe(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
     """The kernel's state and counters of a configuration, while no limiter runs. Read-only. Raises `AgentError`."""
-    enforcer, _ = _parts(settings, engine, now)
+    enforcer, report = _parts(settings, engine, now)
+    report.take_up(enforcer)
     enforcer.plan(configuration)
     for problem in enforcer.problems:
         if problem.code == "no_bpf_right":
@@ -52,7 +53,7 @@ def enforce(
 ) -> tuple[LimiterState, Outcome]:
     """One pass, recorded in the state file. Errors are in the state."""
     enforcer, report = _parts(settings, engine, now)
-    report.take_up()
+    report.take_up(enforcer)
     enforcer.enforce(configuration)
     enforcer.set_factors(1.0, 1.0)  # this process does not stay to follow the traffic
     return report.write(enforcer, is_running=False), enforcer.outcome
@@ -61,7 +62,7 @@ def enforce(
 def reset(settings: Settings, engine: Engine, reason: str, now: datetime) -> tuple[LimiterState, Outcome]:
     """Remove everything of ours from the kernel, recorded in the state file with `reason`. Raises `AgentError`."""
     enforcer, report = _parts(settings, engine, now)
-    report.take_up()
+    report.take_up(enforcer)
     is_done = enforcer.reset()
     return report.write(enforcer, reset_reason=reason if is_done else None, is_running=False), enforcer.outcome
 

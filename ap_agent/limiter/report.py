@@ -17,7 +17,6 @@ from ap_agent.dataplane.wanted import LimitedLink
 from ap_agent.document.state import (
     ClosedSegment,
     Counters,
-    Direction,
     DirectionState,
     LimiterState,
     LinkState,
@@ -25,11 +24,9 @@ from ap_agent.document.state import (
     read_state,
     write_state,
 )
+from ap_agent.limiter.drops import Counted, Readbacks
 from ap_agent.limiter.enforcing import Enforcer
 from contract.link_info import LinkInfo
-
-Counted = Mapping[tuple[int, Direction], tuple[int, Counters]]  # link (0: unmatched), direction -> segment, counters
-Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]
 
 MOST_CLOSED = 8192
 CLOSED_FOR = timedelta(days=1)
@@ -54,14 +51,15 @@ class Report:
         self._closed: tuple[ClosedSegment, ...] = ()
         self._written: LimiterState | None = None
 
-    def take_up(self) -> None:
-        """Load the previous limiter's last state. Without it there are no ended segments."""
+    def take_up(self, enforcer: Enforcer) -> None:
+        """Continue the previous limiter's last state. Without it there are no ended segments."""
         try:
             former = read_state(self._folder)
         except AgentError as exc:
             self._log.warning("state.unread", message=exc.message)
             return
         if former is not None:
+            enforcer.drops.take_up(former)
             self._closed = kept_segments(former.closed, self._now())
             self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
 

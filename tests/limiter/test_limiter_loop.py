@@ -22,6 +22,7 @@ from ap_agent.limiter import report as report_module
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Notifications
+from ap_agent.limiter.live_counters import samples_of
 from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
@@ -414,6 +415,32 @@ def test_what_is_written_within_a_pass_says_what_held_before_it(fresh: World, *,
     assert (state.order, state.links) == (before.order, before.links)
     assert (state.run, state.number) != (before.run, before.number)
     assert [one.interface_id for one in state.closed] == [8, 8]
+
+
+def test_drops_of_htb_go_on_within_a_segment_although_each_class_counts_from_0(world: World) -> None:
+    """A counter that falls looks like a restart to Prometheus: all that was refused would count a second time."""
+
+    def dropped(read: int) -> tuple[int, int]:
+        """In the state, and in a live sample."""
+        world.engine.lost[7, "to_user"] = read
+        world.loop.reload()
+        world.loop.step()
+        side = world.state.links[7].to_user
+        (sample,) = samples_of(world.enforcer, [7], lambda: 0.0).values()
+        assert side is not None
+        return side.dropped_packets, sample.to_user.lost_packets
+
+    world.engine.count[7, "to_user"] = Counters(0, 0, 0, 100, 0, 0)
+    assert [dropped(read) for read in (5, 0, 3, 4)] == [(5, 5), (5, 5), (8, 8), (9, 9)]
+    world.start()
+    world.loop.start()
+    assert [dropped(read) for read in (4, 6)] == [(9, 9), (11, 11)]
+    world.engine.segments[7, "to_user"] += 5  # a link that was away
+    assert dropped(2) == (2, 2)
+    world.engine.segments[7, "to_user"] += 5  # other maps, as after an upgrade; the classes stay
+    world.start()
+    world.loop.start()
+    assert [dropped(read) for read in (2, 3)] == [(0, 0), (1, 1)]
 
 
 # --- the cap ----------------------------------------------------------------------------------------------------------
