@@ -10,7 +10,7 @@ from typing import Any
 
 from ap_agent.agent.health import is_running, read_health
 from ap_agent.agent.limiter_view import SILENT
-from ap_agent.agent.problems import DELIVERY_CODES
+from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.common.colour import Colour, painted
 from ap_agent.common.consent import STOP_FILE
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
@@ -30,7 +30,8 @@ def status(settings: Settings, given: Namespace) -> Outcome:
         health = read_health(settings.run_dir)
         if health is None:
             missing = f"there is no health file in {settings.run_dir}"
-            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. Start scionlab-bw-agent.")
+            remedy = "Start scionlab-bw-agent." if settings.url is not None else NOT_ENROLLED
+            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. {remedy}")
         code, lines = screen(health, is_running=running, now=datetime.now(UTC))
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
