@@ -111,6 +111,7 @@ class LimiterState:
     is_observe_only: bool = False
     total: Total | None = None
     unmatched: tuple[DirectionState | None, DirectionState | None] | None = None  # to the users, from them
+    unmatched_problem: str | None = None  # why its limit is not in force
     devices: tuple[str, ...] = ()  # devices on which packets are classified
     next_step_at: datetime | None = None  # of a timed limit
     closed: tuple[ClosedSegment, ...] = ()

@@ -136,6 +136,7 @@ class Enforcer:
         message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
         problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
         failed = {number: message for number, link in self.links.items() if link.is_user_as}
+        failed |= dict.fromkeys(self._unmatched, message)
         return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, is_ok=False)
 
     def _tell_log(self, ms: int) -> None:
@@ -188,7 +189,7 @@ class Enforcer:
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Why links are not enforced, or not as requested."""
+        """Why links are not enforced, or not as requested; 0: unmatched traffic."""
         protected = {number: one.message for number, one in self._protected.items()}
         return {**self._drifted(), **self.outcome.failed, **self._matching.errors, **protected}
 
@@ -197,7 +198,12 @@ class Enforcer:
             return {}
         where = ", ".join(sorted({f"{one.device} ({one.what})" for one in self.drift}))
         why = f"Another program changed objects of the limiter on {where}; they are being repaired."
-        return dict.fromkeys(self.wanted.links, why)
+        return dict.fromkeys((*self.wanted.links, *self._unmatched), why)
+
+    @property
+    def _unmatched(self) -> tuple[int, ...]:
+        """Its number, if unmatched traffic is limited."""
+        return (0,) if self.wanted.unmatched_kbit is not None else ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:

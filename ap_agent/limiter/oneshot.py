@@ -43,7 +43,7 @@ def observe(settings: Settings, engine: Engine, configuration: Configuration, no
             raise NotPermittedError(problem.message, code=problem.code)
     outcome = enforcer.outcome
     differs = "The limits in the kernel differ from the requested ones; start the limiter."
-    missing = {one.interface_id: differs for one in outcome.plan.links if one.interface_id}
+    missing = {one.interface_id: differs for one in outcome.plan.links}
     enforcer.outcome = replace(outcome, failed={**missing, **outcome.failed})
     return replace(state_of(enforcer, Extras(), now), is_running=False)
 

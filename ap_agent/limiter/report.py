@@ -132,7 +132,8 @@ def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
         is_observe_only=enforcer.settings.observe_only or (said is not None and said.is_observe_only),
         total=_total(said.total_kbit, extras.capped_kbit, links) if said is not None else None,
         unmatched=directions(0, outcome.readback, counted) if has_unmatched else None,
-        devices=outcome.devices,
+        unmatched_problem=enforcer.errors.get(0) if has_unmatched else None,
+        devices=outcome.classifying,
         next_step_at=enforcer.next_step_at(),
         tests=extras.tests,
     )

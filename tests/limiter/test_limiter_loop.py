@@ -310,6 +310,37 @@ def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: Age
     assert world.state.is_ok
 
 
+@pytest.mark.parametrize("how", ["refused", "unreadable", "drift"])
+def test_state_says_that_the_limit_of_unmatched_traffic_is_not_in_force(fresh: World, how: str) -> None:
+    fresh.settings = replace(fresh.settings, unmatched="default", default_bandwidth_kbit=1000)
+    fresh.start()
+    fresh.hand(links=two())
+    fresh.loop.start()
+    fresh.run_for(1)
+    assert (fresh.state.unmatched_problem, fresh.state.is_ok) == (None, True)
+    if how == "drift":
+        fresh.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+        fresh.loop.step()
+    else:
+        fresh.engine.failed = {0: "The kernel refused it."}
+        fresh.engine.error = AgentError("It does not say.") if how == "unreadable" else None
+        fresh.run_for(61)
+
+    assert fresh.state.unmatched_problem in {
+        "The kernel refused it.",
+        "It does not say.",
+        "Another program changed objects of the limiter on slbw0 (class); they are being repaired.",
+    }
+    assert not fresh.state.is_ok
+
+
+def test_state_names_the_devices_on_which_packets_are_classified(world: World) -> None:
+    world.engine.obstructed = ("eth0",)
+    world.run_for(61)
+
+    assert world.state.devices == ()
+
+
 def test_boot_waits_for_the_kernel_but_not_for_ever(fresh: World) -> None:
     fresh.hand(links=two())
     fresh.engine.failed = {7: "There is no interface eth0."}
