@@ -119,6 +119,10 @@ class LimiterState:
     reset_reason: str | None = None
     is_running: bool = True
 
+    def count(self, state: Literal["enforced", "observed", "error"]) -> int:
+        """Number of links in this state."""
+        return sum(one.state == state for one in self.links.values())
+
 
 # --- the file -------------------------------------------------------------------------------------------------------
 

@@ -226,10 +226,6 @@ class Enforcer:
         is_held = link is not None and test in link.tests and number not in self.errors
         return is_held and any(key.local_port == test.port for key in self._matching.tests.get(number, ()))
 
-    @property
-    def limited(self) -> int:
-        return sum(number not in self.outcome.failed for number in self.wanted.links)
-
     def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """As `Engine.counters`."""
         return self._engine.counters(links)

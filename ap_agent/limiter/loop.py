@@ -20,6 +20,7 @@ from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.common.text import enforced_words
 from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.devices import IFB_NAMES
@@ -266,8 +267,8 @@ class Loop:
         state = self._report.write(self._enforcer, self._extras())
         self._conditions.update(state.problems, self._monotonic(), warnings=PASSING)
         version = state.order if state.order is not None else "none"
-        links, problems = self._enforcer.limited, len(state.problems)
-        self._notifier.send(f"STATUS=configuration {version}, {links} links limited, {problems} problems")
+        words = enforced_words(state.count("enforced"), state.count("observed"), len(state.links), "limited links")
+        self._notifier.send(f"STATUS=configuration {version}, {words}, {len(state.problems)} problems")
 
     def _extras(self) -> Extras:
         repeated = self._pacing.problems(self._monotonic())

@@ -368,6 +368,8 @@ def test_observed_links_are_told_as_observed(fresh: World) -> None:
     fresh.hand(links=two(Observe=True))
     fresh.loop.start()
     assert {number: one.state for number, one in fresh.state.links.items()} == {7: "observed", 8: "enforced"}
+    said = "STATUS=configuration 1.18 with limits 7, 1 of 2 limited links enforced, 1 observed, 0 problems"
+    assert said in fresh.service.said
     fresh.hand(links=two(), limits=8, is_observe_only=True)
     fresh.run_for(1)
 
