@@ -34,6 +34,7 @@ class FakeEngine:
     count: dict[tuple[int, Direction], Counters] = field(default_factory=dict)
     lost: dict[tuple[int, Direction], int] = field(default_factory=dict)  # HTB's drops
     has: Wanted = field(default_factory=Wanted)
+    obstructed: tuple[str, ...] = ()  # devices without our filters
     host_reads: int = 0
     dies_then: BaseException | None = None  # when the last counters of lanes were told, before they are forgotten
     is_closed: bool = False
@@ -85,6 +86,7 @@ class FakeEngine:
             dict(self.failed),
             readback,
             ("eth0",) if wanted.links else (),
+            ("eth0",) if wanted.links and "eth0" not in self.obstructed else (),
             not self.failed and not self.problems,
             frozenset({4001}),
         )

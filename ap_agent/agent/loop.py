@@ -29,6 +29,7 @@ from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.common.text import enforced_words
 from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 
@@ -267,7 +268,8 @@ class Loop:
         if any(one.message == NOT_ENROLLED for one in problems):
             return NOT_ENROLLED
         state, bundle = self.agent.limiter.state, self.agent.configuration.bundle
-        links = state.links.values() if state is not None else ()
-        good = sum(link.state != "error" for link in links)
+        counts = (0, 0, 0)
+        if state is not None:
+            counts = (state.count("enforced"), state.count("observed"), len(state.links))
         version = bundle.version if bundle is not None else "none"
-        return f"configuration {version}, {good} of {len(links)} links enforced, {len(problems)} problems"
+        return f"configuration {version}, {enforced_words(*counts)}, {len(problems)} problems"

@@ -74,7 +74,7 @@ class Exporter(Collector):
             self._cycles.labels(result)
         self._lag_seconds = Histogram(
             "scionlab_bw_agent_apply_lag_seconds",
-            "Time from a new configuration until its limits are read back from the kernel.",
+            "Time from a new configuration until all its limits are read back from the kernel.",
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
@@ -112,7 +112,8 @@ class Exporter(Collector):
         bundle, arrived_at = configuration.bundle, configuration.arrived_at
         if arrived_at is not None and bundle is not None and state.limits_digest == bundle.limits_digest:
             configuration.arrived_at = None
-            self._lag_seconds.observe(now - arrived_at)
+            if state.is_ok:
+                self._lag_seconds.observe(now - arrived_at)
 
     def moment(self) -> float | None:
         """When the file is to be written next (monotonic)."""

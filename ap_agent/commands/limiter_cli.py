@@ -30,7 +30,7 @@ from ap_agent.common.outcome import NOT_DONE, OK, Outcome, ended, parser_of
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd
-from ap_agent.common.text import problem_lines, timed_lines
+from ap_agent.common.text import enforced_words, problem_lines, timed_lines
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome as Enforced
@@ -203,8 +203,8 @@ def enforce_locked(
     every = (*problems, *state.problems)
     if as_json:
         return Outcome(code, json.dumps(tables.plan_json(done, every, source.words), indent=1))
-    good = sum(one.state != "error" for one in state.links.values())
-    lines = [f"From {source.words}: {good} of {len(state.links)} limited links enforced.", ""]
+    words = enforced_words(state.count("enforced"), state.count("observed"), len(state.links), "limited links")
+    lines = [f"From {source.words}: {words}.", ""]
     lines += _plan_lines(done, source, settings, is_done=True, verbose=verbose)
     return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(every, done.failed)))
 

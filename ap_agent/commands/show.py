@@ -23,7 +23,7 @@ def show(
     verbose: bool = False,
 ) -> Outcome:
     """The state file as text or JSON. `links` have the names and addresses, which are not in it; `look` reads the
-    current state if no limiter runs. The exit code says whether every link is enforced."""
+    current state if no limiter runs. The exit code says whether every link, and unmatched traffic, is enforced."""
     state = read_state(settings.limiter_run_dir)
     if state is None:
         missing = f"there is no state.json in {settings.limiter_run_dir}"
@@ -36,7 +36,7 @@ def show(
     if state.reset_reason is not None and not as_json:
         return Outcome(NOT_DONE, f"All limits are removed, {ago(now - state.written_at)}: {state.reset_reason}")
     lines, is_fresh = tables.age_lines(state, now, is_running=is_running, fresh_for_s=settings.state_valid_s)
-    failed = tables.failed_links(state)
+    failed = tables.failures(state)
     code = OK if is_fresh and not failed and state.reset_reason is None else NOT_DONE
     if as_json:
         return Outcome(code, state_bytes(state).decode())

@@ -10,12 +10,12 @@ from typing import Any
 
 from ap_agent.agent.health import is_running, read_health
 from ap_agent.agent.limiter_view import SILENT
-from ap_agent.agent.problems import DELIVERY_CODES
+from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.common.colour import Colour, painted
 from ap_agent.common.consent import STOP_FILE
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.common.settings import Settings
-from ap_agent.common.text import ago, duration_words, time_words
+from ap_agent.common.text import ago, duration_words, enforced_words, time_words
 
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself has a problem
 _STALE_AFTER_INTERVALS = 3  # of the announced pause between steps
@@ -30,7 +30,8 @@ def status(settings: Settings, given: Namespace) -> Outcome:
         health = read_health(settings.run_dir)
         if health is None:
             missing = f"there is no health file in {settings.run_dir}"
-            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. Start scionlab-bw-agent.")
+            remedy = "Start scionlab-bw-agent." if settings.url is not None else NOT_ENROLLED
+            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. {remedy}")
         code, lines = screen(health, is_running=running, now=datetime.now(UTC))
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
@@ -85,10 +86,9 @@ def _facts(health: Mapping[str, Any], codes: set[str], now: datetime) -> Iterato
     yield _line("Configuration", f"{health['version']}{limits}" if health["version"] is not None else "none yet")
     if cycle is not None:
         seen = ago(now - datetime.fromisoformat(cycle["observed_at"]))
-        observed = f" ({links['observed']} observed)" if links["observed"] else ""
         silent = "; the limiter does not answer" if SILENT in codes else ""
-        words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
-        yield _line("Kernel", words)
+        words = enforced_words(links["enforced"] - links["observed"], links["observed"], links["total"])
+        yield _line("Kernel", f"{words}, read back {seen}{silent}")
     if timed and timed["next_change_at"] is not None:
         following = datetime.fromisoformat(timed["next_change_at"])
         when = f"the next change is in {duration_words(following - now)}, at {time_words(following)}"

@@ -164,7 +164,8 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
         lines.append(f"All links together: {wanted} requested; enforced: {have[0]} to the users, {have[1]} from them.")
     if state.unmatched is not None:
         for words, direction in zip(("to", "from"), state.unmatched, strict=True):
-            lines.append(f"Traffic that belongs to no link, {words} them: {_unmatched_words(direction)}")
+            mark = "failed; " if state.unmatched_problem is not None else ""
+            lines.append(f"Traffic that belongs to no link, {words} them: {mark}{_unmatched_words(direction)}")
     if state.is_observe_only:
         lines.append("Observe only: all links are measured, none is limited.")
     if state.next_step_at is not None:
@@ -174,8 +175,10 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
     return lines
 
 
-def failed_links(state: LimiterState) -> dict[int, str]:
-    return {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
+def failures(state: LimiterState) -> dict[int, str]:
+    """Links that are not enforced, with reasons; 0: unmatched traffic."""
+    found = {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
+    return found if state.unmatched_problem is None else {0: state.unmatched_problem, **found}
 
 
 def state_words(link: LinkState) -> str:
@@ -211,9 +214,11 @@ def _unmatched_words(one: DirectionState | None) -> str:
 
 
 def error_lines(problems: Iterable[Problem], failed: Mapping[int, str], what: str = "is not enforced") -> list[str]:
-    """Problems, and a line for each link that is not enforced, unless a problem covers it."""
+    """Problems, and a line for each link that is not enforced (0: unmatched traffic), unless a problem covers it."""
     said = list(problems)
     messages = {one.message for one in said}
     return problem_lines(said) + [
-        f"link {number} {what}: {why}" for number, why in sorted(failed.items()) if why not in messages
+        f"{f'link {number}' if number else 'traffic that belongs to no link'} {what}: {why}"
+        for number, why in sorted(failed.items())
+        if why not in messages
     ]

@@ -80,5 +80,10 @@ def remote_of(link: LinkInfo) -> str:
     return f"{address}:{link.remote_port}"
 
 
+def enforced_words(enforced: int, observed: int, total: int, noun: str = "links") -> str:
+    """As `1 of 2 links enforced, 1 observed`."""
+    return f"{enforced} of {total} {noun} enforced" + (f", {observed} observed" if observed else "")
+
+
 def problem_lines(problems: Iterable[Problem]) -> list[str]:
     return [f"{one.code} ({one.subject}): {one.message}" for one in problems]

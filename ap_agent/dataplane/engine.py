@@ -37,6 +37,7 @@ class _Pass:
     writes: int = 0
     refused: dict[Operation, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    classifying: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
 
@@ -240,8 +241,13 @@ class Engine:
         if done.is_needed and not devices:
             reasons.append("None of the configured interfaces exists.")
         done.devices = tuple(one.name for one in devices)
+        done.classifying = tuple(
+            one.name
+            for one in devices
+            if all(hooks.get((one.ifindex, way), 0) == now["hook", ""].get((one.ifindex, way)) for way in DIRECTIONS)
+        )
         done.problems = [*(one for one in done.problems if one.code == "no_bpf_right"), *fatal, *notes]
-        done.failed = {one: " ".join(reasons) for one in done.wanted.links} if reasons else {}
+        done.failed = {shown_id(one): " ".join(reasons) for one in done.ids} if reasons else {}
         return {**tree, ("hook", ""): hooks, ("clsact", ""): clsacts}
 
     def _outcome(self, done: _Pass, seen: Observed, ids: Sequence[int]) -> Outcome:
@@ -252,6 +258,7 @@ class Engine:
             done.failed,
             {shown_id(one): self._readback(seen, one) for one in ids},
             done.devices,
+            done.classifying,
             not done.failed,
             frozenset({self._socket.port}),
         )

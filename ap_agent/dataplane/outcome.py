@@ -39,10 +39,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`writes`: operations that the kernel accepted. `failed`: links that are not enforced, with reasons. `devices`:
-    where packets are classified. `ports`: of the netlink socket, which the kernel puts into the events that we cause.
-    `readback` (to the user, from the user; key 0: unmatched traffic): None for what the kernel lacks. After a settled
-    pass it only has changed links."""
+    """`writes`: operations that the kernel accepted. `failed`: links that are not enforced, with reasons; key 0:
+    unmatched traffic. `devices`: where packets are to be classified; `classifying`: those of them where the kernel has
+    our filters. `ports`: of the netlink socket, which the kernel puts into the events that we cause. `readback` (to the
+    user, from the user; key 0: unmatched traffic): None for what the kernel lacks. After a settled pass it only has
+    changed links."""
 
     plan: Plan
     writes: int = 0
@@ -50,6 +51,7 @@ class Outcome:
     failed: Mapping[int, str] = field(default_factory=dict)
     readback: Mapping[int, tuple[Readback | None, Readback | None]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    classifying: tuple[str, ...] = ()
     is_ok: bool = True
     ports: frozenset[int] = frozenset()
 

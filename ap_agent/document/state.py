@@ -45,7 +45,7 @@ class Counters(NamedTuple):
 
 class DirectionState(NamedTuple):
     """One direction of a link in the kernel. `segment` (nonzero) identifies the counters' lifetime: a different one
-    means that they were reset. `dropped_packets` and `backlog_bytes` are HTB's, from the last read."""
+    means that they were reset. `dropped_packets` (since then) and `backlog_bytes` are HTB's, from the last read."""
 
     rate_kbit: int
     segment: int
@@ -111,12 +111,17 @@ class LimiterState:
     is_observe_only: bool = False
     total: Total | None = None
     unmatched: tuple[DirectionState | None, DirectionState | None] | None = None  # to the users, from them
+    unmatched_problem: str | None = None  # why its limit is not in force
     devices: tuple[str, ...] = ()  # devices on which packets are classified
     next_step_at: datetime | None = None  # of a timed limit
     closed: tuple[ClosedSegment, ...] = ()
     tests: tuple[str, ...] = ()  # ids of tests that are armed or running
     reset_reason: str | None = None
     is_running: bool = True
+
+    def count(self, state: Literal["enforced", "observed", "error"]) -> int:
+        """Number of links in this state."""
+        return sum(one.state == state for one in self.links.values())
 
 
 # --- the file -------------------------------------------------------------------------------------------------------

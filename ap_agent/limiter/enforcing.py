@@ -14,7 +14,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.engine import Engine
-from ap_agent.dataplane.outcome import Outcome, Plan, Readback
+from ap_agent.dataplane.outcome import Outcome, Plan
 from ap_agent.dataplane.program import Address
 from ap_agent.dataplane.rtsocket import RefusedError
 from ap_agent.dataplane.wanted import Wanted
@@ -22,6 +22,7 @@ from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from ap_agent.document.timetable import Timetable
 from ap_agent.limiter import protecting
+from ap_agent.limiter.drops import Drops, Readbacks
 from ap_agent.limiter.events import Change
 from ap_agent.limiter.matching import Matcher, Matching
 from bandwidth_config import Limits
@@ -59,6 +60,7 @@ class Enforcer:
         self.writes = 0
         self.is_step = False  # the last pass was only due to the clock
         self.is_finished = True  # the last pass knew the kernel's state
+        self.drops = Drops()
         self.drift: Collection[Change] = ()  # known foreign changes of our objects since then
         self._engine, self._log = engine, logger
         self._may_send = may_send
@@ -89,7 +91,8 @@ class Enforcer:
         else:
             self.is_finished = True
             before = self.outcome.readback if is_settled else {}
-            self.outcome = replace(outcome, readback={**before, **outcome.readback})
+            readback = self.drops.since_segment(outcome.readback, self.counted())
+            self.outcome = replace(outcome, readback={**before, **readback})
         self.observed_at = self.now()
         self.writes += self.outcome.writes
         self._tell_log(round((time.monotonic() - began) * 1000))
@@ -97,7 +100,8 @@ class Enforcer:
     def plan(self, configuration: Configuration) -> None:
         """As `enforce`, without changes: `outcome` has the plan. Raises `AgentError`."""
         self._prepare(configuration)
-        self.outcome = self._engine.plan(self._match())
+        outcome = self._engine.plan(self._match())
+        self.outcome = replace(outcome, readback=self.drops.since_segment(outcome.readback, self.counted()))
         self.observed_at = self.now()
 
     def _prepare(self, configuration: Configuration, *, is_settled: bool = False) -> None:
@@ -132,6 +136,7 @@ class Enforcer:
         message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
         problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
         failed = {number: message for number, link in self.links.items() if link.is_user_as}
+        failed |= dict.fromkeys(self._unmatched, message)
         return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, is_ok=False)
 
     def _tell_log(self, ms: int) -> None:
@@ -184,7 +189,7 @@ class Enforcer:
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """Why links are not enforced, or not as requested."""
+        """Why links are not enforced, or not as requested; 0: unmatched traffic."""
         protected = {number: one.message for number, one in self._protected.items()}
         return {**self._drifted(), **self.outcome.failed, **self._matching.errors, **protected}
 
@@ -193,7 +198,12 @@ class Enforcer:
             return {}
         where = ", ".join(sorted({f"{one.device} ({one.what})" for one in self.drift}))
         why = f"Another program changed objects of the limiter on {where}; they are being repaired."
-        return dict.fromkeys(self.wanted.links, why)
+        return dict.fromkeys((*self.wanted.links, *self._unmatched), why)
+
+    @property
+    def _unmatched(self) -> tuple[int, ...]:
+        """Its number, if unmatched traffic is limited."""
+        return (0,) if self.wanted.unmatched_kbit is not None else ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -216,20 +226,17 @@ class Enforcer:
         is_held = link is not None and test in link.tests and number not in self.errors
         return is_held and any(key.local_port == test.port for key in self._matching.tests.get(number, ()))
 
-    @property
-    def limited(self) -> int:
-        return sum(number not in self.outcome.failed for number in self.wanted.links)
-
     def counted(self, links: Iterable[int] | None = None) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """As `Engine.counters`."""
         return self._engine.counters(links)
 
-    def readback(self, links: Iterable[int]) -> Mapping[int, tuple[Readback | None, Readback | None]]:
+    def readback(self, links: Iterable[int]) -> Readbacks:
         """Current state of these links in the kernel; of others, or if unreadable, that of the last pass."""
         try:
-            return {**self.outcome.readback, **self._engine.readback(links)}
+            found = self._engine.readback(links)
         except (AgentError, RefusedError):
             return self.outcome.readback
+        return {**self.outcome.readback, **self.drops.since_segment(found, self.counted(found))}
 
     def xdp(self) -> frozenset[tuple[str, str]]:
         """Devices with XDP programs, now; empty if unreadable."""

@@ -18,8 +18,9 @@ from ap_agent.common.log import Logger
 from ap_agent.document.live import ASKED_FOR_S, LOOKS_FILE, read_request, write_live
 from ap_agent.document.series import SeriesSample, SideSample
 from ap_agent.document.state import DirectionState
+from ap_agent.limiter.drops import Counted
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.report import Counted, link_states, save
+from ap_agent.limiter.report import link_states, save
 
 EACH_S = 1.0
 _WITHIN_S: Final = 0.01  # reading takes at most: half of what a verdict allows a rate over a second to be wrong by

@@ -20,10 +20,11 @@ from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from ap_agent.common.text import enforced_words
 from ap_agent.common.waker import Waker
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.devices import IFB_NAMES
-from ap_agent.limiter.counting import Counting, not_in_force
+from ap_agent.limiter.counting import Counting
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Listener, Notifications, unannounced
@@ -103,14 +104,14 @@ class Loop:
             self.step()
             self.sleep()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
-        total = not_in_force(self._enforcer.configuration)  # limits stay, with the current factors
-        self._report.write(self._enforcer, replace(self._extras(), total=total), is_running=False)
+        extras = replace(self._extras(), capped_kbit=None)  # limits stay, with the current factors
+        self._report.write(self._enforcer, extras, is_running=False)
         self._log.info("limiter.stop", limits="stay in the kernel")
 
     def start(self) -> None:
         """Enforce the last accepted document, then the handed over one. Only then systemd starts the border router."""
         self._documents.load()
-        self._report.take_up()
+        self._report.take_up(self._enforcer)
         self._watching.take_up()
         self._enforce()
         if self._documents.take():
@@ -120,6 +121,7 @@ class Loop:
         while not self._enforcer.is_ok and self._notifier.is_listening and self._monotonic() < deadline:
             self._wait(START_RETRY_S)
             self._enforce()
+        self._counting.count(self._monotonic())
         self._tell()
         self._notifier.send("READY=1")
 
@@ -265,13 +267,13 @@ class Loop:
         state = self._report.write(self._enforcer, self._extras())
         self._conditions.update(state.problems, self._monotonic(), warnings=PASSING)
         version = state.order if state.order is not None else "none"
-        links, problems = self._enforcer.limited, len(state.problems)
-        self._notifier.send(f"STATUS=configuration {version}, {links} links limited, {problems} problems")
+        words = enforced_words(state.count("enforced"), state.count("observed"), len(state.links), "limited links")
+        self._notifier.send(f"STATUS=configuration {version}, {words}, {len(state.problems)} problems")
 
     def _extras(self) -> Extras:
         repeated = self._pacing.problems(self._monotonic())
         problems = (*self._documents.problems, *self._loop_problems.values(), *repeated)
-        return Extras(problems, self._counting.total, self._watching.armed())
+        return Extras(problems, self._counting.capped_kbit, self._watching.armed())
 
     def _feed_watchdog(self) -> None:
         watchdog_s = self._notifier.watchdog_s

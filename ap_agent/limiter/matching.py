@@ -52,15 +52,17 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
     keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
     limited: dict[int, LimitedLink] = {}
     alone: dict[int, Keys] = {}
+    is_observing = is_observe_only or settings.observe_only
     for group in _groups(links, keys):
         winner, limits = _strictest(group)
         result.add_ambiguous(group, winner, limits)
         everywhere = tuple(dict.fromkeys(key for one in group for key in keys[one.interface_id]))
-        is_observed = is_observe_only or settings.observe_only or all(one.is_observed for one in group)
+        is_observed = is_observing or all(one.is_observed for one in group)
         limited[winner.interface_id] = LimitedLink(winner.interface_id, everywhere, *limits, is_observed)
         if len(group) == 1 and winner.interface_id not in result.errors:
             alone[winner.interface_id] = everywhere
-    unmatched_kbit = settings.unmatched_kbit if limited else None  # without a link the host is left untouched
+    # Without a link the host is left untouched.
+    unmatched_kbit = settings.unmatched_kbit if limited and not is_observing else None
     wanted = Wanted(dict(sorted(limited.items())), unmatched_kbit, settings.interfaces)
     barred = frozenset(key for several in keys.values() for key in several if _is_like_a_tests(key))
     found = Matching(wanted, result.errors, tuple(result.problems), alone=alone, barred=barred)

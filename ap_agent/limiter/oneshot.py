@@ -12,7 +12,6 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import LimiterState
-from ap_agent.limiter.counting import not_in_force
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.report import Extras, Report, state_of
@@ -36,16 +35,17 @@ def plan(settings: Settings, engine: Engine, configuration: Configuration, now: 
 
 def observe(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
     """The kernel's state and counters of a configuration, while no limiter runs. Read-only. Raises `AgentError`."""
-    enforcer, _ = _parts(settings, engine, now)
+    enforcer, report = _parts(settings, engine, now)
+    report.take_up(enforcer)
     enforcer.plan(configuration)
     for problem in enforcer.problems:
         if problem.code == "no_bpf_right":
             raise NotPermittedError(problem.message, code=problem.code)
     outcome = enforcer.outcome
     differs = "The limits in the kernel differ from the requested ones; start the limiter."
-    missing = {one.interface_id: differs for one in outcome.plan.links if one.interface_id}
+    missing = {one.interface_id: differs for one in outcome.plan.links}
     enforcer.outcome = replace(outcome, failed={**missing, **outcome.failed})
-    return replace(state_of(enforcer, Extras(total=not_in_force(configuration)), now), is_running=False)
+    return replace(state_of(enforcer, Extras(), now), is_running=False)
 
 
 def enforce(
@@ -53,17 +53,16 @@ def enforce(
 ) -> tuple[LimiterState, Outcome]:
     """One pass, recorded in the state file. Errors are in the state."""
     enforcer, report = _parts(settings, engine, now)
-    report.take_up()
+    report.take_up(enforcer)
     enforcer.enforce(configuration)
     enforcer.set_factors(1.0, 1.0)  # this process does not stay to follow the traffic
-    extras = Extras(total=not_in_force(configuration))
-    return report.write(enforcer, extras, is_running=False), enforcer.outcome
+    return report.write(enforcer, is_running=False), enforcer.outcome
 
 
 def reset(settings: Settings, engine: Engine, reason: str, now: datetime) -> tuple[LimiterState, Outcome]:
     """Remove everything of ours from the kernel, recorded in the state file with `reason`. Raises `AgentError`."""
     enforcer, report = _parts(settings, engine, now)
-    report.take_up()
+    report.take_up(enforcer)
     is_done = enforcer.reset()
     return report.write(enforcer, reset_reason=reason if is_done else None, is_running=False), enforcer.outcome
 

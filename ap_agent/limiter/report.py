@@ -17,7 +17,6 @@ from ap_agent.dataplane.wanted import LimitedLink
 from ap_agent.document.state import (
     ClosedSegment,
     Counters,
-    Direction,
     DirectionState,
     LimiterState,
     LinkState,
@@ -25,11 +24,9 @@ from ap_agent.document.state import (
     read_state,
     write_state,
 )
+from ap_agent.limiter.drops import Counted, Readbacks
 from ap_agent.limiter.enforcing import Enforcer
 from contract.link_info import LinkInfo
-
-Counted = Mapping[tuple[int, Direction], tuple[int, Counters]]  # link (0: unmatched), direction -> segment, counters
-Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]
 
 MOST_CLOSED = 8192
 CLOSED_FOR = timedelta(days=1)
@@ -38,10 +35,10 @@ _NOT_THERE = "The limits of this link are not in the kernel."
 
 @dataclass(frozen=True)
 class Extras:
-    """From outside the enforcer: problems of files and repairs, the cap in force, tests."""
+    """From outside the enforcer: problems of files and repairs, the cap that the factors keep, tests."""
 
     problems: Sequence[Problem] = ()
-    total: Total | None = None
+    capped_kbit: int | None = None
     tests: tuple[str, ...] = ()
 
 
@@ -54,14 +51,15 @@ class Report:
         self._closed: tuple[ClosedSegment, ...] = ()
         self._written: LimiterState | None = None
 
-    def take_up(self) -> None:
-        """Load the previous limiter's last state. Without it there are no ended segments."""
+    def take_up(self, enforcer: Enforcer) -> None:
+        """Continue the previous limiter's last state. Without it there are no ended segments."""
         try:
             former = read_state(self._folder)
         except AgentError as exc:
             self._log.warning("state.unread", message=exc.message)
             return
         if former is not None:
+            enforcer.drops.take_up(former)
             self._closed = kept_segments(former.closed, self._now())
             self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
 
@@ -117,6 +115,7 @@ def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
     """State after the last pass, without the writer's identity."""
     said, outcome, wanted, counted = enforcer.configuration, enforcer.outcome, enforcer.wanted, enforcer.counted()
     has_unmatched = wanted.unmatched_kbit is not None and said is not None
+    links = link_states(enforcer.links, wanted.links, enforcer.errors, outcome.readback, counted)
     return LimiterState(
         run="",
         number=0,
@@ -127,16 +126,26 @@ def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
         limits_digest=said.limits_digest if said is not None else None,
         is_ok=enforcer.is_ok,
         writes=enforcer.writes,
-        links=link_states(enforcer.links, wanted.links, enforcer.errors, outcome.readback, counted),
+        links=links,
         problems=tuple(dict.fromkeys((*enforcer.problems, *extras.problems))),
         is_step=enforcer.is_step,
         is_observe_only=enforcer.settings.observe_only or (said is not None and said.is_observe_only),
-        total=extras.total,
+        total=_total(said.total_kbit, extras.capped_kbit, links) if said is not None else None,
         unmatched=directions(0, outcome.readback, counted) if has_unmatched else None,
-        devices=outcome.devices,
+        unmatched_problem=enforcer.errors.get(0) if has_unmatched else None,
+        devices=outcome.classifying,
         next_step_at=enforcer.next_step_at(),
         tests=extras.tests,
     )
+
+
+def _total(wanted_kbit: int | None, capped_kbit: int | None, links: Mapping[int, LinkState]) -> Total | None:
+    """In force only if every link is: the packets of a failed one are not counted."""
+    if wanted_kbit is None:
+        return None
+    states = {one.state for one in links.values()}
+    in_force = capped_kbit if "enforced" in states and "error" not in states else None
+    return Total(wanted_kbit, in_force, in_force)
 
 
 def link_states(

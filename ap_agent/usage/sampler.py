@@ -91,7 +91,7 @@ def sample_of(state: LimiterState, before: Sample | None) -> Sample:
 
 
 def _row(of: DirectionState | ClosedSegment, before: Row | None, *, drops: int, backlog_bytes: int = 0) -> Row:
-    """Drops never fall within a segment: HTB's part restarts with its class."""
+    """Drops never fall within a segment: the last counters lack HTB's part."""
     if before is not None and before.segment == of.segment:
         drops = max(drops, before.drops)
     return Row(of.segment, of.rate_kbit, of.counters.passed_bytes, of.counters.passed_packets, drops, backlog_bytes)

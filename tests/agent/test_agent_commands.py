@@ -109,6 +109,8 @@ def test_tell_waits_no_longer_than_some_seconds(host: Host, service: Service, mo
     service.answers["/enforcement"] = never()
     assert host.agent("tell") == NOT_DONE
     assert host.err == "The report was not sent: No answer within 0.3 s.\n"
+    service.answers["/enforcement"] = status(503)
+    assert host.agent("tell") == NOT_DONE
 
 
 def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
@@ -140,6 +142,10 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
 def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:
     assert host.agent("status") == NOT_DONE
     assert "The agent has not reported yet" in host.err
+    assert host.err.endswith("This host is not enrolled. Run: scionlab-bw-agent enrol URL\n")
+    host.configure('url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n')
+    assert host.agent("status") == NOT_DONE
+    assert host.err.endswith("Start scionlab-bw-agent.\n")
     assert host.agent("usage") == NOT_DONE
     assert "No traffic sample yet" in host.err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +107,22 @@ def test_dashboard_and_alerts_name_only_what_is_exported() -> None:
     wanted = {name for name in named_metrics() if name.startswith("scionlab_bw_")}
     assert len(wanted) > 10
     assert wanted - exported == set()
+
+
+@pytest.mark.parametrize(("is_ok", "count"), [(True, 1), (False, 0)])
+def test_time_until_limits_are_read_back_is_that_of_limits_which_were(is_ok: bool, count: int) -> None:
+    bundle = SimpleNamespace(links=LINKS, limits_digest=STATE.limits_digest)
+    configuration = SimpleNamespace(bundle=bundle, arrived_at=100.0)
+    agent = SimpleNamespace(limiter=SimpleNamespace(), configuration=configuration)
+    exporter = Exporter(agent, None, None, get_logger())  # type: ignore[arg-type]  # what it reads of them
+    exporter.note_state(replace(STATE, is_ok=is_ok), 100.5)
+    exporter.note_state(STATE, 700.0)
+
+    found = exporter.registry._names_to_collectors["scionlab_bw_agent_apply_lag_seconds"]
+    assert {one.name: one.value for one in next(iter(found.collect())).samples if not one.labels} == {
+        "scionlab_bw_agent_apply_lag_seconds_count": count,
+        "scionlab_bw_agent_apply_lag_seconds_sum": 0.5 * count,
+    }
 
 
 # --- while the agent runs -------------------------------------------------------------------------------------------

@@ -100,6 +100,12 @@ def test_the_first_line_of_status_is_the_verdict(
     assert (found, lines[0]) == (code, verdict)
 
 
+def test_status_calls_no_observed_link_enforced() -> None:
+    links = {"enforced": 2, "observed": 1, "total": 2, "not_enforced": {}}
+    _, lines = screen(health(links=links), is_running=True, now=NOW)
+    assert "Kernel         1 of 2 links enforced, 1 observed, read back 2 s ago" in lines
+
+
 def test_status_fits_a_screen_with_thousands_of_problems() -> None:
     problems = [{"code": "x", "subject": f"device {one}", "message": "Foreign."} for one in range(100)]
     _, lines = screen(health(**failing(4000), problems=problems), is_running=True, now=NOW)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ap_agent.commands.tables import plan_lines, state_lines
+from ap_agent.commands.tables import error_lines, failures, plan_lines, state_lines
 from ap_agent.dataplane.outcome import LinkChange, Outcome, Plan
 from ap_agent.document.state import LinkState, Total
 from ap_agent.usage.table import Report, Used
@@ -129,3 +129,14 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
         "Observe only: all links are measured, none is limited.",
     ):
         assert line in lines
+
+
+def test_a_limit_of_other_traffic_that_is_not_in_force_is_marked() -> None:
+    why = "A qdisc is in the way."
+    sides = (direction(1000, 5000), None)
+    found = limiter_state({1: link_state(1)}, unmatched=sides, unmatched_problem=why)
+
+    lines = plain(state_lines(found, {}, verbose=False)).splitlines()
+    assert "Traffic that belongs to no link, to them: failed; 1 000 kbit/s, 5 000 B passed, 0 packets dropped" in lines
+    assert "Traffic that belongs to no link, from them: failed; not in the kernel" in lines
+    assert error_lines([], failures(found)) == [f"traffic that belongs to no link is not enforced: {why}"]

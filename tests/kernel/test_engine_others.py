@@ -34,13 +34,17 @@ def test_a_foreign_ingress_qdisc_lets_us_limit_what_comes_and_is_named(bed: Engi
     assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
     assert not outcome.is_ok
     assert outcome.failed == {7: outcome.problems[0].message}
+    assert outcome.classifying == ("eth1",)
+    assert bed.enforce(wanted(link(7, 500, 1000), unmatched_kbit=1000)).failed.keys() == {0, 7}
+    assert bed.enforce(ONE).failed.keys() == {7}
     assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
     assert bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
     assert bed.enforce(ONE).writes == 0
     assert bed.reset().is_ok
     assert bed.snapshot() == before
     bed.tc("qdisc", "del", "dev", "eth0", "ingress")
-    assert bed.enforce(ONE).is_ok
+    outcome = bed.enforce(ONE)
+    assert (outcome.is_ok, outcome.classifying) == (True, ("eth0", "eth1"))
     assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
 
 

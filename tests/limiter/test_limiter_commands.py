@@ -48,6 +48,12 @@ def test_once_enforces_a_file_and_says_it_in_the_state_file(host: Host) -> None:
     )
 
 
+def test_once_calls_no_observed_link_enforced(host: Host) -> None:
+    document = {**LINKS, "1": {**LINKS["1"], "Observe": True}}
+    assert host.limiter("once", "--link-info", host.link_info(document)) == OK
+    assert "1 of 2 limited links enforced, 1 observed." in host.out
+
+
 def test_once_takes_what_was_handed_over_if_it_is_signed_and_keeps_it_as_the_daemon_does(host: Host) -> None:
     assert host.limiter("once") == NOT_DONE
     assert "No configuration to enforce: the agent has not handed one over" in host.err

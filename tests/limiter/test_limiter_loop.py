@@ -17,10 +17,12 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.document.handover import write_document
 from ap_agent.document.signed_text import Version
-from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
+from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state, write_state
+from ap_agent.limiter import report as report_module
 from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Notifications
+from ap_agent.limiter.live_counters import samples_of
 from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
@@ -308,6 +310,37 @@ def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: Age
     assert world.state.is_ok
 
 
+@pytest.mark.parametrize("how", ["refused", "unreadable", "drift"])
+def test_state_says_that_the_limit_of_unmatched_traffic_is_not_in_force(fresh: World, how: str) -> None:
+    fresh.settings = replace(fresh.settings, unmatched="default", default_bandwidth_kbit=1000)
+    fresh.start()
+    fresh.hand(links=two())
+    fresh.loop.start()
+    fresh.run_for(1)
+    assert (fresh.state.unmatched_problem, fresh.state.is_ok) == (None, True)
+    if how == "drift":
+        fresh.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+        fresh.loop.step()
+    else:
+        fresh.engine.failed = {0: "The kernel refused it."}
+        fresh.engine.error = AgentError("It does not say.") if how == "unreadable" else None
+        fresh.run_for(61)
+
+    assert fresh.state.unmatched_problem in {
+        "The kernel refused it.",
+        "It does not say.",
+        "Another program changed objects of the limiter on slbw0 (class); they are being repaired.",
+    }
+    assert not fresh.state.is_ok
+
+
+def test_state_names_the_devices_on_which_packets_are_classified(world: World) -> None:
+    world.engine.obstructed = ("eth0",)
+    world.run_for(61)
+
+    assert world.state.devices == ()
+
+
 def test_boot_waits_for_the_kernel_but_not_for_ever(fresh: World) -> None:
     fresh.hand(links=two())
     fresh.engine.failed = {7: "There is no interface eth0."}
@@ -335,6 +368,8 @@ def test_observed_links_are_told_as_observed(fresh: World) -> None:
     fresh.hand(links=two(Observe=True))
     fresh.loop.start()
     assert {number: one.state for number, one in fresh.state.links.items()} == {7: "observed", 8: "enforced"}
+    said = "STATUS=configuration 1.18 with limits 7, 1 of 2 limited links enforced, 1 observed, 0 problems"
+    assert said in fresh.service.said
     fresh.hand(links=two(), limits=8, is_observe_only=True)
     fresh.run_for(1)
 
@@ -415,6 +450,32 @@ def test_what_is_written_within_a_pass_says_what_held_before_it(fresh: World, *,
     assert [one.interface_id for one in state.closed] == [8, 8]
 
 
+def test_drops_of_htb_go_on_within_a_segment_although_each_class_counts_from_0(world: World) -> None:
+    """A counter that falls looks like a restart to Prometheus: all that was refused would count a second time."""
+
+    def dropped(read: int) -> tuple[int, int]:
+        """In the state, and in a live sample."""
+        world.engine.lost[7, "to_user"] = read
+        world.loop.reload()
+        world.loop.step()
+        side = world.state.links[7].to_user
+        (sample,) = samples_of(world.enforcer, [7], lambda: 0.0).values()
+        assert side is not None
+        return side.dropped_packets, sample.to_user.lost_packets
+
+    world.engine.count[7, "to_user"] = Counters(0, 0, 0, 100, 0, 0)
+    assert [dropped(read) for read in (5, 0, 3, 4)] == [(5, 5), (5, 5), (8, 8), (9, 9)]
+    world.start()
+    world.loop.start()
+    assert [dropped(read) for read in (4, 6)] == [(9, 9), (11, 11)]
+    world.engine.segments[7, "to_user"] += 5  # a link that was away
+    assert dropped(2) == (2, 2)
+    world.engine.segments[7, "to_user"] += 5  # other maps, as after an upgrade; the classes stay
+    world.start()
+    world.loop.start()
+    assert [dropped(read) for read in (2, 3)] == [(0, 0), (1, 1)]
+
+
 # --- the cap ----------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +511,39 @@ def test_cap_is_not_in_force_when_nobody_follows_it_and_when_links_are_only_obse
         fresh.loop.run()
 
     assert fresh.state.total == Total(1000, None, None)
+
+
+def test_cap_is_not_in_force_while_a_link_that_it_counts_is_not_enforced(fresh: World) -> None:
+    fresh.hand(links=two(), total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    fresh.events.waiting = [Notifications(frozenset({Change("slbw0", "class", is_undoing=True)}))]
+    fresh.loop.step()
+    assert {one.state for one in fresh.state.links.values()} == {"error"}
+    assert fresh.state.total == Total(1000, None, None)
+    for failed in ({}, {7: "The kernel refused it."}, {}, {7: "No device.", 8: "No device."}):
+        fresh.engine.failed = failed
+        fresh.run_for(61)
+        assert fresh.state.total == (Total(1000, None, None) if failed else Total(1000, 1000, 1000))
+
+
+def test_each_state_has_the_cap_of_its_own_document(fresh: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int | None, Total | None]] = []
+
+    def note(folder: Path, state: LimiterState) -> None:
+        said.append((state.order.limits_version if state.order is not None else None, state.total))
+        write_state(folder, state)
+
+    monkeypatch.setattr(report_module, "write_state", note)
+    fresh.hand(links=two(), limits=7, total_kbit=1000)
+    fresh.loop.start()
+    fresh.run_for(1)
+    fresh.loop.step()  # the factors have just been set
+    fresh.hand(links=two(), limits=8, total_kbit=2000)
+    fresh.monotonic += 0.1
+    fresh.loop.step()
+
+    assert set(said) == {(7, Total(1000, 1000, 1000)), (8, Total(2000, 2000, 2000))}
 
 
 # --- settings, lock, end ----------------------------------------------------------------------------------------------

@@ -192,6 +192,16 @@ def test_observe_only_is_of_the_operator_of_the_document_or_of_a_link(
     assert [number for number, one in found.wanted.links.items() if one.is_observed] == observed
 
 
+@pytest.mark.parametrize(
+    ("by_operator", "by_document", "kbit"), [(False, False, 1000), (True, False, None), (False, True, None)]
+)
+def test_observe_only_drops_nothing_of_unmatched_traffic_either(
+    by_operator: bool, by_document: bool, kbit: int | None
+) -> None:
+    settings = Settings(unmatched="default", default_bandwidth_kbit=1000, observe_only=by_operator)
+    assert matched(link(7), settings=settings, is_observe_only=by_document).wanted.unmatched_kbit == kbit
+
+
 def test_observing_one_of_two_links_with_the_same_packets_lifts_no_limit() -> None:
     assert not matched(link(7), link(8, is_observed=True)).wanted.links[7].is_observed
 
