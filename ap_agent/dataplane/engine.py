@@ -177,9 +177,10 @@ class Engine:
         if self._program is None:
             return {}
         lanes = self._program.lanes
-        found = (
-            lanes.counted() if links is None else lanes.counted_of(2 * link + way for link in links for way in (0, 1))
-        )
+        if links is None:
+            found = lanes.counted()
+        else:
+            found = lanes.counted_of(2 * (link or UNMATCHED) + way for link in links for way in (0, 1))
         return {_LANE_NAMES[lane]: both for lane, both in found.items()}
 
     def readback(self, links: Iterable[int]) -> dict[int, tuple[Readback | None, Readback | None]]:

@@ -91,7 +91,8 @@ class Enforcer:
         else:
             self.is_finished = True
             before = self.outcome.readback if is_settled else {}
-            readback = self.drops.since_segment(outcome.readback, self.counted())
+            counted = self.counted(outcome.readback if is_settled else None)
+            readback = self.drops.since_segment(outcome.readback, counted)
             self.outcome = replace(outcome, readback={**before, **readback})
         self.observed_at = self.now()
         self.writes += self.outcome.writes
