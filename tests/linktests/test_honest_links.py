@@ -31,7 +31,7 @@ def made_up(seed: int, factor: float) -> World:
     dice = random.Random(seed)  # noqa: S311 - no secret
     limit = dice.choice([1000, 3000])
     changes = [] if factor > 1 else [dice.randrange(9000, END_MS, 20) for _ in range(dice.choice([0, 1, 2]))]
-    limits = [(0, limit), *((at, round(limit * dice.choice([0.5, 0.8, 1.5, 3]))) for at in sorted(changes))]
+    limits = [(0, limit), *((at, round(limit * dice.choice([0.5, 0.8, 2, 4]))) for at in sorted(changes))]
     sample_ms = [1000 * second + dice.choice([0, 0, 20, 200]) for second in range(8, END_MS // 1000)]
     begins = dice.randrange(9000, END_MS)
     stopped = range(begins, begins + (0 if factor > 1 else dice.choice([0, 300, 1500])))
@@ -39,8 +39,8 @@ def made_up(seed: int, factor: float) -> World:
 
 
 def judged(world: World) -> Any:
-    """Both directions at 1.5 times the first limit."""
-    kbit = world.limits[0][1] * 3 // 2
+    """Both directions at four times the first limit."""
+    kbit = world.limits[0][1] * 4
     rows: list[list[Any]] = [[at, at, True] for at in world.sample_ms]
     planned, of_ap, of_user = [], [], []
     for number, (direction, began_ms) in enumerate(BEGAN.items()):
