@@ -121,6 +121,9 @@ class UserTalk(Talk):
             self._open(now, self._openings.read(packet))
         elif isinstance(message, Data):
             self._heard_at = now
+            if self._question is not None and self._question.kind is Kind.BEGIN and message.number == len(self._done):
+                self._question = None  # its BEGUN is late or lost
+                self._begin_it(self._phases[message.number], now)
             if self._done:
                 self._done[-1].receive(now, message, len(packet))
         elif self._is_new(message):

@@ -12,6 +12,7 @@ from scionlab.linktests.sending_steps import Code, Evidence, Step, step_of
 from scionlab.linktests.tcp_found import TcpFound
 from scionlab.linktests.verdict import intervals_of, percent
 from station.plan import ECHO, LOADING, MTU
+from station.report import COMPLETED
 
 _WORST_FIRST: Final[tuple[Code, ...]] = (
     "over_the_limit",
@@ -79,6 +80,7 @@ def sending_verdict(
 ) -> SendingVerdict:
     """`phases` as planned (`LinkTest.phases`); `ap` and `user` are the reports, None if the user's is missing."""
     by_ap, by_user = _by_number(ap), _by_number(user)
+    cut = _cut_phase(user or ap)
     sides: dict[str, SendingSide] = {}
     for direction in DIRECTIONS:
         intervals = intervals_of(samples, direction)
@@ -92,6 +94,7 @@ def sending_verdict(
                     intervals=intervals,
                     ap=by_ap.get(one["number"]),
                     user=by_user.get(one["number"]),
+                    is_cut=one["number"] == cut,
                 )
             )
             for one in phases
@@ -108,6 +111,13 @@ def sending_verdict(
 
 def _by_number(report: Report | None) -> ByNumber:
     return {} if report is None else {one["number"]: one for one in report["phases"]}
+
+
+def _cut_phase(report: Report) -> int | None:
+    """Number of the phase in which a test ended early. The user's end, which ends each phase, knows it best."""
+    if report["outcome"] == COMPLETED or not report["phases"]:
+        return None
+    return int(report["phases"][-1]["number"])
 
 
 def _together(codes: Sequence[Code]) -> Code:
@@ -152,11 +162,13 @@ def _side_text(direction: DirectionName, code: Code, steps: Sequence[Step]) -> s
 
 
 def _sentence(step: Step, code: Code) -> str:
+    most = step.passed_kbit
+    if code == "over_the_limit" and step.direction == "from_user":
+        most = max(step.passed_kbit or 0, step.received_kbit or 0)  # either may be what is over the limit
     passed, sent, received = (
-        "nothing" if one is None else format_kbit(round(one))
-        for one in (step.passed_kbit, step.sent_kbit, step.received_kbit)
+        "nothing" if one is None else format_kbit(round(one)) for one in (most, step.sent_kbit, step.received_kbit)
     )
-    is_arrived = step.received_kbit is not None and step.is_alone
+    is_arrived = step.is_alone and step.is_as_limited
     got, came = (received, "arrived") if is_arrived else (passed, "passed")
     dropped = f"; {percent(step.dropped_percent)} of the traffic was dropped" if step.dropped_percent else ""
     written = _SENTENCES.get(code) or _SENTENCES[code, step.direction]

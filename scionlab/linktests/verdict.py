@@ -1,8 +1,8 @@
 """Verdict of a watch from its samples: intervals of each direction, and one sentence. Pure.
 
-An interval lies between two adjacent samples of one counter lifetime. Its limit is that of its first sample: limits
-change at whole seconds, before the sample of that second. Intervals longer than `LONGEST_MS` count in the sums, but
-their seconds are unknown and not part of a verdict.
+An interval lies between two adjacent samples of one counter lifetime. A limit may change at any moment between them: if
+the samples differ, the higher limit is the upper bound of what may pass. Intervals longer than `LONGEST_MS` count in
+the sums, but their seconds are unknown and not part of a verdict.
 """
 
 from __future__ import annotations
@@ -31,18 +31,33 @@ LostPackets = Annotated[int, "Part of passed: dropped by the queue behind the li
 
 
 class Interval(NamedTuple):
-    """One direction between two samples. On an observed link (`in_force` false) packets above the limit passed and
-    count both as passed and as dropped. `lost_packets` are part of passed: dropped by the queue behind the limit."""
+    """One direction between two samples; `limit_kbit` and `next_limit_kbit` are those of the samples. On an observed
+    link (`in_force` false) packets above the limit passed and count both as passed and as dropped. `lost_packets` are
+    part of passed: dropped by the queue behind the limit."""
 
     begins_at_ms: int
     took_ms: int
     in_force: bool
     limit_kbit: int
+    next_limit_kbit: int
     passed_bytes: int
     passed_packets: int
     dropped_bytes: int
     dropped_packets: int
     lost_packets: LostPackets
+
+    @property
+    def ends_at_ms(self) -> int:
+        return self.begins_at_ms + self.took_ms
+
+    @property
+    def highest_kbit(self) -> int:
+        return max(self.limit_kbit, self.next_limit_kbit)
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether the limit changed, at an unknown moment."""
+        return self.limit_kbit != self.next_limit_kbit
 
     @property
     def kbit(self) -> float:
@@ -54,12 +69,13 @@ class Interval(NamedTuple):
 
     @property
     def used_percent(self) -> float:
-        return 100 * self.kbit / self.limit_kbit if self.limit_kbit else 0.0
+        """Of the higher limit."""
+        return 100 * self.kbit / self.highest_kbit if self.highest_kbit else 0.0
 
     @property
     def is_full(self) -> bool:
         is_dropping = self.dropped_packets + self.lost_packets > 0
-        return is_dropping or (self.limit_kbit > 0 and self.used_percent >= AT_LIMIT_PERCENT)
+        return is_dropping or (self.highest_kbit > 0 and self.used_percent >= AT_LIMIT_PERCENT)
 
     @property
     def offered_bytes(self) -> int:
@@ -76,7 +92,7 @@ def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> 
         counted = [*(now - then for then, now in zip(before[2:6], after[2:6], strict=True)), lost]
         took_ms = later[1] - earlier[1]
         if before[0] == after[0] and took_ms > 0 and min(counted) >= 0:
-            found.append(Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], *counted))
+            found.append(Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], after[1], *counted))
     return found
 
 

@@ -34,12 +34,14 @@ PLAN = (
 )
 DATA = {int(one) for one in Kind if one >= Kind.USER_DATA}
 HELLO_AND_SO_ON = 69
+BEGUN = b"SLT1" + bytes([Kind.BEGUN])
 
 
 @dataclass
 class Trouble:
     """What the network does. `loss`, `twice`: probabilities; `late_s`: a packet takes up to so much longer; `replay`:
-    probability with which the attacker sends a packet again, from any address; `user_dies_at`: s."""
+    probability with which the attacker sends a packet again, from any address; `user_dies_at`: s; `loses_begun`: the
+    first one."""
 
     loss: float = 0.0
     twice: float = 0.0
@@ -48,6 +50,7 @@ class Trouble:
     user_dies_at: float = float("inf")
     mtu: int = 1500
     seed: int = 0
+    loses_begun: bool = False
 
 
 class Out(NamedTuple):
@@ -91,8 +94,11 @@ class World:
         self.user = UserTalk(of_user, AP, self._from_user, Clock(0))
 
     def _from_ap(self, packet: bytes, to: Peer, whole: bool) -> Sent:
+        is_first = packet[:5] not in {one.packet[:5] for one in self.out}
         self.out.append(Out(self.now, packet, to))
-        self._send(packet, USER, to_ap=False, lost=to != USER or (whole and len(packet) + 28 > self.trouble.mtu))
+        is_lost = to != USER or (whole and len(packet) + 28 > self.trouble.mtu)
+        is_begun_lost = self.trouble.loses_begun and is_first and packet[:5] == BEGUN
+        self._send(packet, USER, to_ap=False, lost=is_lost or is_begun_lost)
         return Sent.SENT
 
     def _from_user(self, packet: bytes, _to: Peer, whole: bool) -> Sent:
@@ -175,6 +181,12 @@ def test_a_test_on_a_clear_network_completes_and_counts_everything() -> None:
     assert echo.rtt_us is not None
     assert 10_000 <= echo.rtt_us[0] <= echo.rtt_us[2] <= 30_000
     assert mtu.mtu == (1500, 1500)
+
+
+def test_data_of_a_phase_whose_begun_is_lost_is_counted_from_its_first_packet() -> None:
+    ap, user = World(Trouble(loses_begun=True), phases=(TO_USER,)).run()
+    assert (ap.phases[0].sent_packets, user.phases[0].received_packets) == (24, 24)
+    assert user.phases[0].begins_at_ms - ap.phases[0].begins_at_ms <= 20
 
 
 def test_the_path_mtu_is_found_each_way_and_what_blocks_is_said() -> None:

@@ -574,8 +574,8 @@ def test_pages_set_up_show_and_draw_a_test(link: Link, host: Host, owner: User, 
     assert f"--id {made.pk}" not in administrator.get(result).content.decode()
     LinkTest.objects.update(armed_at=T0)
     now.moment = at(74)
-    upload(made, host, report("ap", phases=half(made, "ap", received=70)))
-    user_report_store(test_id=made.pk, report=report("user", phases=half(made, "user", received=70)))
+    upload(made, host, report("ap", phases=half(made, "ap", received=60)))
+    user_report_store(test_id=made.pk, report=report("user", phases=half(made, "user", received=60)))
     done = browser.get(result).content.decode()
     assert "To your AS: limited elsewhere." in done.replace("\N{NO-BREAK SPACE}", " ")
     assert 'data-live=""' in done

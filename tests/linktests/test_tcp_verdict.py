@@ -40,7 +40,7 @@ def end(sends: str, *, sent: int = SENT, received: int = PAYLOAD, began: bool = 
                 "mtu": None,
             }
         )
-    return {"phases": phases}
+    return {"outcome": "completed", "phases": phases}
 
 
 def judged(
@@ -105,6 +105,13 @@ def test_verdict_of_tcp(name: str, given: dict[str, Any], code: str, words: str)
     assert ([side.code for side in found.sides], words in text) == ([code, code], True), (name, text)
 
 
+@pytest.mark.parametrize(("passed", "code"), [(114, "enforced"), (130, "over_the_limit")])
+def test_tcp_may_pass_one_packet_of_many_segments_beyond_the_limit(passed: int, code: str) -> None:
+    """In three seconds 427 500 bytes: 375 000, a queue of 20 000, and a part of the 70 000 of one such packet."""
+    ap, user = (end(sends, sent=PAYLOAD * passed // 100) for sends in BEGAN)
+    assert [side.code for side in judged(passed, 0, ap=ap, user=user).sides] == [code, code]
+
+
 def test_what_the_class_counts_in_the_first_second_of_tcp_is_not_judged_nor_after_its_end() -> None:
     """A phase that ended after 2 s of 10 has one whole second of the clock after the first."""
     ap = end("to_user")
@@ -120,7 +127,7 @@ def test_first_second_in_which_tcp_looks_for_its_rate_is_not_judged() -> None:
     """The phase began a second of the clock before the class passed anything."""
     ap = end("to_user")
     for one in ap["phases"]:
-        one["begins_at_ms"] -= 1400
+        one["begins_at_ms"] -= 1000
     found = judged(ap=ap)
     assert [side.code for side in found.sides] == ["enforced", "enforced"]
 

@@ -42,6 +42,8 @@ def samples(
         (samples([100_000] * 4, [100_000] * 4), "full", "; 50 % of what was sent to your AS was dropped."),
         # a timed limit halves it after two seconds: the same rate is full then
         (samples([50_000] * 4, limits=[LIMIT, LIMIT, LIMIT // 2, LIMIT // 2]), "full", "Yes: for 2 of 4 s"),
+        # saved after the second sample: what passed is allowed by the new limit
+        (samples([40_000, 160_000, 160_000], limits=[LIMIT, LIMIT, 2 * LIMIT]), "free", "No: at most 80 %"),
         (samples([0] * 4, [1_000] * 4, limits=[0]), "full", "Yes: for 4 of 4 s this link was full to your AS; 100 %"),
         (samples([]), "no_result", "No verdict: nothing was measured."),
     ],
