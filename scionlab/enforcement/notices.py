@@ -299,6 +299,8 @@ def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User |
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,
         "enforced": str(link.enforced),
+        "is_begun": not timed.is_cancelled_before,
+        "is_observed": link.is_to_observe,
         "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
     }
     key = f"timed_cancelled:{timed.pk}"

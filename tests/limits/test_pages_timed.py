@@ -161,3 +161,15 @@ def test_the_timed_limit_of_somebody_elses_link_cannot_be_cancelled_through_ones
     assert client.post(url_of(link, f"timed/{theirs.pk}/cancel/")).status_code == 404
     theirs.refresh_from_db()
     assert theirs.cancelled_at is None
+
+
+def test_one_that_was_cancelled_before_it_began_changed_no_limit_however_late_one_presses(
+    client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    soon = timezone.now() + timedelta(hours=1)
+    made = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=soon, actor=owner)
+    url, said = url_of(link, f"timed/{made.pk}/cancel/"), "Cancelled before it started. The limits do not change."
+    assert said in Page(client.post(url, follow=True)).text
+    began = timezone.now() - timedelta(minutes=1)  # as if it were later now
+    TimedLimit.objects.update(begins_at=began, cancelled_at=began - timedelta(minutes=1))
+    assert said in Page(client.post(url, follow=True)).text

@@ -421,6 +421,29 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
     assert link_status(fresh(link), now=at(11)).stage == "enforced"
 
 
+# --- cancelled by an administrator ---------------------------------------------------------------------------------
+
+
+@table(
+    ("begins", "is_observed", "means"),
+    [
+        (-10, False, "the regular limit of the link, 1 000 kbit/s, applies again as soon as 17-ffaa:0:1107 has fetched"),
+        (-10, True, "nothing is limited, because the link is observed"),
+        (3600, False, "it does not begin. The other limits of the link do not change"),
+    ],
+)
+def test_the_mail_of_a_cancelled_one_says_what_changes(
+    begins: int, is_observed: bool, means: str, link: Link, staff: User, now: Now
+) -> None:
+    made = create(link, begins_at=at(begins))
+    if is_observed:
+        link_update(link_id=link.pk, actor=staff, observe_only=True)
+    timed_limit_cancel(timed_limit_id=made.pk, actor=staff)
+    body = Mail.objects.get(key__startswith="timed_cancelled").body
+    assert f"What it means: {means}" in body
+    assert body.count("applies") == means.count("applies")
+
+
 # --- what each refusal says --------------------------------------------------------------------------------------
 
 
