@@ -427,7 +427,7 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
 @table(
     ("begins", "is_observed", "means"),
     [
-        (-10, False, "the regular limit of the link, 1 000 kbit/s, applies again as soon as 17-ffaa:0:1107 has fetched"),
+        (-10, False, "the regular limit of the link, 1 000 kbit/s, applies again as soon as 17-ffaa:0:1107 has"),
         (-10, True, "nothing is limited, because the link is observed"),
         (3600, False, "it does not begin. The other limits of the link do not change"),
     ],
