@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from bandwidth_config import generate_link_info
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.pages.consequences import takes_effect
 from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.models import AttachmentPoint, Host, Link, RestartBudget, UserAS
@@ -165,3 +168,31 @@ def test_the_user_and_the_operator_read_what_waits_and_why(
     client.force_login(staff)
     page = client.get(f"/cockpit/aps/{ap.pk}/").content.decode()
     assert "each restarts SCION here" in page
+
+
+def test_what_is_saved_meanwhile_is_told_to_count_after_the_restart(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, client: Client
+) -> None:
+    now = timezone.now()
+    versions = {"generation": 1, "config_version": h_of(ap), "limits_version": 1}
+    HostReceipt.objects.create(host=ap.host, **versions, observed_at=now, received_at=now)
+    (link,) = links_of(user_as)
+    assert takes_effect(link, now=now) == "takes effect in about a second"
+    used_up(user_as, ap, owner)
+    set_port(user_as, 50_010, owner)
+    (link,) = links_of(user_as)
+    due = Host.objects.get(pk=ap.host_id).restart_due_at
+    assert due is not None
+    at = f"{due.replace(microsecond=0):%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+    said = f"after the next restart of SCION at the attachment point, by {at}"
+    assert takes_effect(link, now=now) == f"takes effect {said}"
+    client.force_login(owner)
+    page = client.post(
+        f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/",
+        {f"link-{link.pk}-bandwidth_kbit": "300", f"link-{link.pk}-from_user_kbit": ""},
+        follow=True,
+    )
+    assert f"17-ffaa:0:1107 enforces 300\N{NO-BREAK SPACE}kbit/s {said}" in page.content.decode()
+    page = client.post(f"/ases/{user_as.pk}/delete/", follow=True)
+    said = f"The attachment points remove the links after the next restart of SCION there, by {at}."
+    assert said in page.content.decode()

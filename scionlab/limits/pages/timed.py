@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from scionlab.enforcement.status import link_status
-from scionlab.limits.pages.consequences import local, preview_timed, takes_effect
+from scionlab.limits.pages.consequences import SOON, local, preview_timed, takes_effect
 from scionlab.limits.pages.limit_forms import TimedForm, preset_limits
 from scionlab.limits.pages.link import link_or_404
 from scionlab.limits.pages.presenters import LinkPanel
@@ -62,9 +62,12 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
                 actor=request.user,
             )
             is_later = made.begins_at > database_now()  # not `now`: it may have begun since
-            when = f"from {local(made.begins_at)} on" if is_later else takes_effect(link, now=now)
-            until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."
-            messages.success(request, f"Started: {when}; {until}")
+            done, effect = "Started", takes_effect(link, now=now)
+            if is_later:
+                done, begins = "Scheduled", f"from {local(made.begins_at)} on"
+                effect = begins if effect == SOON else f"{begins}; {effect}"
+            until = f"until {local(made.ends_at)}, when the limits are again those without it"
+            messages.success(request, f"{done}: {effect}; {until}; nothing restarts.")
             return redirect("link_detail", pk=pk, link_id=link_id)
     return _page(request, user_as, link, form, now, is_wrong=is_start)
 
