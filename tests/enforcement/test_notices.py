@@ -268,6 +268,7 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     (mail,) = look(T0 + FAILED_AFTER)
     assert (mail.kind, mail.subject) == ("failed", "Failed: your limit at 17-ffaa:0:1107 is not enforced")
     assert "Failed: eth0 is gone." in mail.body
+    assert "keeps trying" not in mail.body, "perhaps there is no agent, or its operator removed the limits"
     failing(T0 + 2 * FAILED_AFTER)
     assert look(T0 + 2 * FAILED_AFTER) == []
     heard(host_a, T0 + 3 * FAILED_AFTER)
