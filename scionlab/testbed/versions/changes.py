@@ -7,6 +7,7 @@ A host sees a Link only while it is active:
     limits (`limits.timed_limit`), and settings; if a user AS is an attachment point itself,
     what it requested at its own uplink                                                             L of that host
     the total of an attachment point, or that it observes only                                      L of its host
+    a Link begins or ends to be active, and H of the attachment point waits for a restart           L of its host
     nothing of the above (same values saved, an inactive Link edited, a label)                      none
 
 The limit of an added Link is part of H; if both differ, both rise. Each counter of a host rises at most once per save.
