@@ -62,6 +62,11 @@ class Agent:
         return self.receipt is not None and self.receipt.content == HostReceipt.Content.FOREIGN
 
     @property
+    def is_void(self) -> bool:
+        """Whether it reports its kernel, and nothing of that counts as enforced."""
+        return not self.is_silent and (self.removed_at is not None or self.voided_by is not None)
+
+    @property
     def is_stock_client(self) -> bool:
         """A client confirmed a SCION configuration and no receipt was ever sent: nothing fetches limits there."""
         return self.receipt is None and self.host.config_version_deployed > 0

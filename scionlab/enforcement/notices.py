@@ -49,7 +49,8 @@ _ENDS = ("interface_a__AS__isd", "interface_a__AS__attachment_point", "interface
 _OWNER = ("interface_b__AS__useras__owner",)
 
 Place = tuple[int, int]  # person, host of the attachment point
-IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # of the last receipt, and now
+# Of these Links, those for which the state is over; with the times of the last receipt, and now.
+Over = Callable[[Notice, list[Link], datetime | None, datetime], list[Link]]
 
 
 @dataclass
@@ -78,8 +79,8 @@ def notices_find(*, now: datetime | None = None) -> int:
     if now - watch.since < AWAY_AFTER:  # known outages stay; new ones cannot be detected
         known = set(_open(MailKind.AWAY))
         away = {place: state for place, state in away.items() if place in known}
-    made = _notify(MailKind.AWAY, away, over=_is_back, now=now)
-    made += _notify(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
+    made = _notify(MailKind.AWAY, away, over=_back, now=now)
+    made += _notify(MailKind.CLAMPED, _clamped(now), over=_free, now=now)
     # No mail of the end of a failure: the one that the limit is enforced says so.
     made += _notify(MailKind.FAILED, _failed(now), over=None, now=now)
     if made:
@@ -144,13 +145,13 @@ def _away(now: datetime) -> dict[Place, State]:
 
 
 def _clamped(now: datetime) -> dict[Place, State]:
-    """A user cannot request more than the maximum, so an administrator lowered it later."""
+    """A user cannot request more than the maximum, so it was lowered later. A Link that is observed is not limited."""
     above = Q(bandwidth_kbit__gt=MAXIMUM) | Q(from_user_kbit__gt=MAXIMUM)
-
-    def make(link: Link, user: User, host: Host) -> State:
-        return State(user, host, now, value=link.maximum_kbit)
-
-    return _group(MailKind.CLAMPED, _links().filter(above), make)
+    links = [link for link in _links().filter(above) if not link.is_to_observe]
+    found = _group(MailKind.CLAMPED, links, lambda _link, user, host: State(user, host, now))
+    for state in found.values():
+        state.value = min(link.maximum_kbit for link in state.links)
+    return found
 
 
 def _failed(now: datetime) -> dict[Place, State]:
@@ -173,7 +174,7 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | None, now: datetime) -> int:
+def _notify(kind: MailKind, states: Mapping[Place, State], *, over: Over | None, now: datetime) -> int:
     """Send mails for new states and, if `over` says so, for states that ended, with the remaining links."""
     known, new, changed = _open(kind), [], []
     news: list[tuple[str, State]] = []  # with the mail's template
@@ -203,7 +204,7 @@ def _notify(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | Non
     Notice.objects.bulk_update(changed, ["value", "links"], batch_size=500)
     Notice.objects.filter(pk__in=[notice.pk for notice in ended.values()]).delete()
     if kind == MailKind.AWAY:
-        _judge([state for template, state in news if template == kind.value], now)
+        _judge([state for _template, state in news], now)
     keyed = [(_key(template, state, now), template, state) for template, state in news]
     return mails_make({key: partial(_mail, key, template, state) for key, template, state in keyed})
 
@@ -218,7 +219,7 @@ def _judge(states: list[State], now: datetime) -> None:
         state.statuses = statuses
 
 
-def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime) -> list[tuple[str, State]]:
+def _ended(kind: MailKind, ended: Iterable[Notice], over: Over, now: datetime) -> list[tuple[str, State]]:
     notices = list(ended)
     ids = {link_id for notice in notices for link_id, *_ in notice.links}
     links = {link.pk: link for link in _links().filter(pk__in=ids)}
@@ -230,20 +231,20 @@ def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime)
         left = [links[link_id] for link_id, *_ in notice.links if link_id in links]
         left = [link for link in left if link.interface_b.AS.useras.owner == notice.user]
         heard = receipts.get(notice.host_id)
-        if left and over(notice, left, heard, now):
-            state = State(notice.user, notice.host, notice.began_at, links=left)
+        if is_over := over(notice, left, heard, now):
+            state = State(notice.user, notice.host, notice.began_at, links=is_over)
             found.append((f"{kind.value}_over", state))
     return found
 
 
-def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now: datetime) -> bool:
-    return heard_at is not None and now - heard_at <= AWAY_AFTER
+def _back(_notice: Notice, left: list[Link], heard_at: datetime | None, now: datetime) -> list[Link]:
+    return left if heard_at is not None and now - heard_at <= AWAY_AFTER else []
 
 
-def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
-    """Whether administrators removed the clamp: the requested limits are unchanged."""
-    asked = {link_id: [to_user, from_user] for link_id, to_user, from_user in notice.links}
-    return any([*link.requested] == asked[link.pk] for link in left)
+def _free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> list[Link]:
+    """Those of which administrators removed the clamp: the requested limits are unchanged and apply."""
+    asked = {link_id: (to_user, from_user) for link_id, to_user, from_user in notice.links}
+    return [link for link in left if link.requested == asked[link.pk] == link.enforced and not link.is_to_observe]
 
 
 def _key(template: str, state: State, now: datetime) -> str:
@@ -262,6 +263,7 @@ def _mail(key: str, template: str, state: State) -> Mail:
         "more": len(state.links) - len(rows),
         "count": len(state.links),
         "since": local_time(state.began_at, user.tz),
+        "maxima": sorted({link.maximum_kbit for link in state.links}),
         "maximum": None if state.value is None else format_kbit(state.value),
     }
     kind = template.removesuffix("_over")
@@ -299,6 +301,8 @@ def timed_limit_cancelled_notify(*, link: Link, timed: TimedLimit, actor: User |
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,
         "enforced": str(link.enforced),
+        "is_begun": not timed.is_cancelled_before,
+        "is_observed": link.is_to_observe,
         "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
     }
     key = f"timed_cancelled:{timed.pk}"

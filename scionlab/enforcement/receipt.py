@@ -22,13 +22,13 @@ from scionlab.delivery.evidence import evidence_note, noted_version
 from scionlab.delivery.host_api.documents import MAX_VERSION
 from scionlab.delivery.issued import is_issued
 from scionlab.delivery.render import config_for
-from scionlab.enforcement.agents import SILENT_AFTER
+from scionlab.enforcement.agents import SILENT_AFTER, agent_of
 from scionlab.enforcement.doubts import contradiction, is_superseded, note_run
 from scionlab.enforcement.explanations import LIMITER_SILENT
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.models import HostReceipt, ReportGap
 from scionlab.enforcement.problems import reported
-from scionlab.enforcement.receipt_changes import ReceiptChanges, compare, mark_of, repeats, same_again
+from scionlab.enforcement.receipt_changes import ReceiptChanges, all_news, compare, mark_of, repeats, same_again
 from scionlab.enforcement.receipt_format import Receipt
 from scionlab.enforcement.receipt_mails import enforced_mails
 from scionlab.platform.clock import database_now
@@ -136,6 +136,7 @@ def _store(
     is_generation = receipt.version is not None and receipt.version[0] == selectors.generation()
     is_ours = is_generation and content != HostReceipt.Content.FOREIGN
     former_at = received_at if newest is None else _read_at(newest)
+    was_void = newest is not None and agent_of(newest.host, "", now=newest.received_at).is_void
     if newest is not None and is_ours and repeats(receipt, newest, content):
         said = same_again(host_id)
     else:
@@ -152,7 +153,7 @@ def _store(
     if is_ours:
         for store in FACTS:
             store(host_id, receipt, received_at)
-    mails_create(enforced_mails(saved, said, former_at=former_at))
+    mails_create(enforced_mails(saved, all_news(host_id) if was_void else said, former_at=former_at))
     if said.unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, said.unknown[:20])
     return Stored(stored=True, unknown_links=said.unknown, is_news=receipt.versions not in {former, None})

@@ -90,6 +90,12 @@ def same_again(host_id: int) -> ReceiptChanges:
     return ReceiptChanges(links=links, rows=rows, old=rows, is_plain=True)
 
 
+def all_news(host_id: int) -> ReceiptChanges:
+    """All Links with a stored row, for the first receipt that counts after one of which nothing did."""
+    rows = {row.link_id: row for row in LinkEnforcement.objects.filter(link__interface_a__host=host_id)}
+    return ReceiptChanges(links=list(selectors.limited_links(host_id, Q(pk__in=rows)).values()), rows=rows)
+
+
 def compare(
     host_id: int, receipt: Receipt, *, is_ours: bool, received_at: datetime, former_at: datetime
 ) -> ReceiptChanges:

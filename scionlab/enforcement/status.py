@@ -187,9 +187,9 @@ def _waiting(status: LinkStatus, agent: Agent) -> str:
 
 
 def _held(status: LinkStatus, agent: Agent) -> str:
-    """Why a change waits for a restart of SCION there (`testbed.versions.restarts`); empty if it does not."""
-    due_at, host = agent.host.restart_due_at, agent.host
-    if due_at is None or status.link.wanted_config_version <= host.config_version:
+    """Why a change waits for a restart of SCION there; empty if it does not."""
+    due_at = status.link.held_until
+    if due_at is None:
         return ""
     return (
         f"{agent.name} gets the newest change by {say_time(due_at)}. Each change of an address, a port or an "

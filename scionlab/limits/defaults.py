@@ -28,7 +28,7 @@ from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.platform.retry import retried
 from scionlab.testbed import audit, locks, selectors
 from scionlab.testbed.last_changes import last_bandwidth_change
-from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, TimedLimit
+from scionlab.testbed.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, HeldLinkEnd, Link, TimedLimit
 from scionlab.testbed.versions.changes import Changes
 from scionlab.web.pages.stale_pages import Values, refuse_stale, values_of
 
@@ -221,6 +221,8 @@ def apply_default(attachment_point_id: int, changes: Changes, *, of_links: Colle
         locks.lock_links(provider_host_of)
         AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
         changes.note_limits(provider_host_of)
+        if HeldLinkEnd.objects.filter(host=ap.host_id, end__isnull=False).exists():  # perhaps of an inactive Link
+            changes.note_documents([ap.host_id])
         logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
     _apply_exceptions(ap, new, changes, of_links)
 

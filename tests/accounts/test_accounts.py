@@ -354,6 +354,7 @@ def test_address_of_somebody_else_is_not_taken_and_not_told(
     mails = {mail.to[0]: mail for mail in deliver()}
     assert set(mails) == {owner.email, teammate.email}
     assert "/account/confirm/" not in mails[teammate.email].body
+    assert "tried to register" not in mails[teammate.email].body
     browser.post("/account/email/", {"email": "free@example.org", "password": PASSWORD})
     asked = next(mail for mail in deliver() if mail.to == ["free@example.org"])
     reader = opened(path_in(asked, settings))

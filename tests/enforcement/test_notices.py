@@ -199,6 +199,59 @@ def test_one_direction_above_the_maximum_is_enough(link: Link, ap: AttachmentPoi
     assert "and 300 kbit/s from it" in mail.body
 
 
+@table("of", ["the link", "the attachment point"])
+def test_a_link_that_is_observed_is_not_clamped_and_its_maximum_not_raised(
+    of: str, link: Link, ap: AttachmentPoint, staff: User
+) -> None:
+    set_maximum(ap, 300, staff)
+    assert len(look(T0)) == 1
+    observed = Link.objects.filter(pk=link.pk) if of == "the link" else AttachmentPoint.objects.filter(pk=ap.pk)
+    observed.update(observe_only=True)
+    assert look(T0 + timedelta(minutes=10)) == [], "nobody raised it"
+    set_maximum(ap, 200, staff)
+    assert look(T0 + timedelta(minutes=20)) == [], "nothing is limited"
+    observed.update(observe_only=False)
+    (mail,) = look(T0 + timedelta(minutes=30))
+    assert mail.subject == "Your limit at 17-ffaa:0:1107 is clamped to 200 kbit/s"
+
+
+def test_links_with_different_maxima_are_told_their_own(
+    link: Link, ap: AttachmentPoint, owner: User, staff: User
+) -> None:
+    attach(owner, spec(ap, public_port=50_010))
+    Link.objects.filter(pk=link.pk).update(exception_kbit=500)
+    set_maximum(ap, 300, staff)
+    Link.objects.filter(pk=link.pk).update(exception_kbit=500)
+    (mail,) = look(T0)
+    assert mail.subject == "Your limits at 17-ffaa:0:1107 are clamped"
+    before, _, links = mail.body.partition("Your links there:")
+    assert "kbit/s" not in before
+    assert "requested 1 000 kbit/s, clamped to 300 kbit/s" in links
+    assert "requested 1 000 kbit/s, clamped to 500 kbit/s" in links
+
+
+def test_the_end_of_a_clamp_names_only_what_is_as_requested(
+    link: Link, ap: AttachmentPoint, owner: User, staff: User
+) -> None:
+    other = Link.objects.get(interface_b__AS=attach(owner, spec(ap, public_port=50_010)).pk)
+    set_maximum(ap, 300, staff)
+    assert len(look(T0)) == 1
+    link_set_bandwidth(link_id=other.pk, bandwidth_kbit=250, actor=owner)
+    set_maximum(ap, None, staff)
+    (mail,) = look(T0 + timedelta(minutes=10))
+    assert mail.subject == "Your limit at 17-ffaa:0:1107 is back to 1 000 kbit/s"
+    assert mail.body.count("/ases/") == 1
+
+
+def test_who_is_back_is_told_how_the_link_is(reporting: HostReceipt, host_a: Host, link: Link) -> None:
+    assert len(look(T0 + timedelta(hours=2))) == 1
+    heard(host_a, T0 + timedelta(hours=2))
+    LinkEnforcement.objects.update(state="error", problem="eth0 is gone.")
+    (mail,) = look(T0 + timedelta(hours=2, minutes=1))
+    assert mail.subject == "17-ffaa:0:1107 reports again"
+    assert "Failed: eth0 is gone." in mail.body
+
+
 # --- not enforced ---------------------------------------------------------------------------------------------
 
 
@@ -215,6 +268,7 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     (mail,) = look(T0 + FAILED_AFTER)
     assert (mail.kind, mail.subject) == ("failed", "Failed: your limit at 17-ffaa:0:1107 is not enforced")
     assert "Failed: eth0 is gone." in mail.body
+    assert "keeps trying" not in mail.body, "perhaps there is no agent, or its operator removed the limits"
     failing(T0 + 2 * FAILED_AFTER)
     assert look(T0 + 2 * FAILED_AFTER) == []
     heard(host_a, T0 + 3 * FAILED_AFTER)

@@ -391,6 +391,20 @@ def test_receipt_that_does_not_prove_it_is_no_news(
     assert not Mail.objects.exists()
 
 
+@table("voided_by", ["wrong_host", "limits_removed"])
+def test_receipt_that_counts_as_failed_is_no_news(host: Host, link: Link, voided_by: str) -> None:
+    problems, silent = ([{"code": code, "subject": "x", "message": "x"}] for code in (voided_by, "limiter_silent"))
+    store(host, {"1": link_entry(1000)}, now=T0, problems=problems)
+    assert link_status(fresh(link), now=T0).stage == "failed"
+    assert not Mail.objects.exists()
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=1), problems=silent)
+    assert not Mail.objects.exists()
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=2), problems=problems)
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=3))
+    assert link_status(fresh(link), now=T0).stage == "enforced"
+    assert Mail.objects.get().subject == "Link limited to 1 000 kbit/s at 17-ffaa:0:1107"
+
+
 def test_blocked_link_is_called_blocked(host: Host, link: Link, owner: User) -> None:
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=owner)
     store(host, {"1": link_entry(0)}, now=T0)
@@ -425,6 +439,15 @@ def test_stock_client_s_word_is_mailed_as_delivered_not_verified(host: Host, lin
     assert link_status(fresh(link), now=T0).stage == "not_verified"
     assert confirm(host, host.config_version) == 200
     assert Mail.objects.count() == 1
+
+
+def test_stock_client_s_word_of_an_observed_link_names_no_limit(host: Host, link: Link) -> None:
+    link_update(link_id=link.pk, actor=None, observe_only=True)
+    assert poll(host).status_code == 200
+    assert confirm(host, host.config_version) == 200
+    mail = Mail.objects.get()
+    assert mail.subject == "Link observed, not limited at 17-ffaa:0:1107: delivered, not verified"
+    assert "has installed the configuration in which this link is observed: delivered, not verified." in mail.body
 
 
 @table("of", ["an older configuration", "what was never handed out", "a later change", "what its agent says better"])

@@ -262,3 +262,19 @@ def test_owners_are_told_a_day_before_the_end_and_at_the_end_once(owner: User, s
     kinds = [key for key, to in mails() if to == "owner@example.org"]
     assert kinds == ["exception_approved", "exception_approved", "exception_ended", "exception_ends", "exception_ended"]
     assert made.maximum_kbit == 5000
+
+
+def test_no_mail_of_an_exception_calls_it_the_maximum_which_may_be_higher(
+    owner: User, staff: User, ap: AttachmentPoint, link: Link
+) -> None:
+    grant(owner, staff, 8000)
+    made = grant(link, staff, 5000, ends_at=later(3))
+    exceptions_notify(now=timezone.now() + 2.5 * DAY)
+    over(made)
+    exceptions_notify()
+    assert Link.objects.get().maximum_kbit == 8000
+    for key in ("exception_approved", "exception_ends", "exception_ended"):
+        mail = Mail.objects.get(key__startswith=f"{key}:{made.pk}:")
+        assert "xception for up to 5 000 kbit/s" in mail.subject
+        assert "another exception" in mail.body
+        assert "raised the maximum" not in mail.body

@@ -30,6 +30,22 @@ def as_(person: User) -> Client:
     return client
 
 
+def test_an_email_is_promised_to_who_gets_one(owner: User, door: Client, user_as: UserAS, link: Link) -> None:
+    ask, decide = reverse("exception_new", args=[user_as.pk, link.pk]), "cockpit_exception_decide"
+    assert "We will email you their answer." in Page(as_(owner).post(ask, typed(), follow=True)).text
+    made = MaximumException.objects.get()
+    said = Page(door.post(reverse(decide, args=[made.pk]), {"answer": "The line is full."}, follow=True)).text
+    assert "The user gets an email." in said
+    User.objects.filter(pk=owner.pk).update(mail_opt_outs=["changed"])
+    said = Page(as_(owner).post(ask, typed(), follow=True)).text
+    assert "Sent to the administrators. Their answer will be in the history of this link." in said
+    made = MaximumException.objects.latest("pk")
+    said = Page(door.post(reverse(decide, args=[made.pk]), {"approve": "1", "answer": ""}, follow=True)).text
+    assert "Approved: " in said
+    assert "gets an email" not in said
+    assert "approved: " in Page(as_(owner).get(reverse("link_detail", args=[user_as.pk, link.pk]))).text
+
+
 def test_a_user_asks_an_administrator_approves_and_the_limit_can_be_set(
     owner: User, door: Client, user_as: UserAS, link: Link
 ) -> None:

@@ -11,9 +11,12 @@ from django.utils import timezone
 from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.enforcement.models import HostReceipt
+from scionlab.enforcement.status import link_status
+from scionlab.limits.pages.consequences import local, preview_limits, preview_timed
 from scionlab.limits.profiles import constant
 from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.testbed.models import Link, TimedLimit, UserAS
+from scionlab.testbed.selectors import links_of
 from tests.cases import table
 from tests.support.html import Page
 
@@ -161,3 +164,54 @@ def test_the_timed_limit_of_somebody_elses_link_cannot_be_cancelled_through_ones
     assert client.post(url_of(link, f"timed/{theirs.pk}/cancel/")).status_code == 404
     theirs.refresh_from_db()
     assert theirs.cancelled_at is None
+
+
+def test_one_that_was_cancelled_before_it_began_changed_no_limit_however_late_one_presses(
+    client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    soon = timezone.now() + timedelta(hours=1)
+    made = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=soon, actor=owner)
+    url, said = url_of(link, f"timed/{made.pk}/cancel/"), "Cancelled before it started. The limits do not change."
+    assert said in Page(client.post(url, follow=True)).text
+    began = timezone.now() - timedelta(minutes=1)  # as if it were later now
+    TimedLimit.objects.update(begins_at=began, cancelled_at=began - timedelta(minutes=1))
+    assert said in Page(client.post(url, follow=True)).text
+
+
+def test_a_promise_waits_for_all_that_comes_before(
+    client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    now = timezone.now().replace(microsecond=0)
+    first = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
+    second = timed_limit_create(
+        link_id=link.pk, profile=constant(Limits(7, 7), 3600), begins_at=first.ends_at, actor=owner
+    )
+
+    def regular() -> str:
+        return preview_limits(link_status(links_of(user_as)[0], now=now), Limits(5, 5), now=now).effect
+
+    def timed(begins_at: datetime) -> str:
+        status, steps = link_status(links_of(user_as)[0], now=now), constant(Limits(3, 3), 60).steps
+        return preview_timed(status, steps, begins_at=begins_at, duration_s=60, now=now).effect
+
+    ends = f"the temporary limit ends, at {local(second.ends_at)}"
+    assert regular() == f"takes effect when {ends}; nothing restarts"
+    before = first.begins_at - timedelta(seconds=60)
+    nine = "9\N{NO-BREAK SPACE}kbit/s automatically"
+    assert timed(before).startswith(f"nothing restarts; then {nine}")
+    assert timed(second.ends_at).startswith("nothing restarts; then back to 1\N{NO-BREAK SPACE}000")
+    HostReceipt.objects.update(received_at=now - timedelta(minutes=10))
+    assert regular().endswith(f"), and not before {ends}; nothing restarts")
+    assert timed(second.ends_at).startswith("takes effect when the attachment point reports again (no report since")
+    Link.objects.filter(pk=link.pk).update(observe_only=True)
+    observed = "takes effect when the attachment point limits this link again (it is observed); nothing restarts"
+    assert regular() == observed
+    assert timed(second.ends_at).startswith(observed)
+
+
+def test_one_for_later_is_scheduled_and_says_if_no_agent_will_start_it(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    begins_at = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%d %H:%M")
+    page = send(client, link, to_user="56", from_user="48", begins_at=begins_at, **FOR)
+    assert f"Scheduled: from {begins_at} UTC on; takes effect when the attachment point next fetches" in page.text

@@ -297,8 +297,58 @@ def test_enforced_stays_true_over_all_steps_and_one_mail_says_so(link: Link, hos
         assert (status.stage, status.enforced) == ("enforced", Limits(*kernel))
         assert status.since == at(seconds - 1), "the step"
     mail = Mail.objects.get()
-    shown = "after which this limit applies again automatically:\n  square wave from 2026-10-25 00:01:00 UTC until"
-    assert shown in mail.body
+    assert "outside which the regular limit of 1 000 kbit/s applies automatically:\n  square wave from" in mail.body
+    assert "from 2026-10-25 00:01:00 UTC until" in mail.body
+
+
+def test_the_mail_names_what_the_kernel_has_while_a_timed_limit_runs(
+    link: Link, host: Host, ap: AttachmentPoint, owner: User
+) -> None:
+    told(host, link, 0, 1000, 1000)
+    Mail.objects.all().delete()
+    create(link, profiles.outage(240))
+    told(host, link, 10, 0, 0)
+    mail = Mail.objects.get()
+    assert mail.subject == "Link blocked (0 kbit/s) at 17-ffaa:0:1107"
+    assert "outside which the regular limit of 1 000 kbit/s applies automatically:\n  outage from" in mail.body
+    Mail.objects.all().delete()
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=100, actor=owner)  # for later
+    told(host, link, 20, 0, 0)
+    mail = Mail.objects.get()
+    assert mail.subject == "Link blocked (0 kbit/s) at 17-ffaa:0:1107"
+    assert "outside which the regular limit of 100 kbit/s applies" in mail.body
+
+
+def test_the_mail_says_of_which_limit_more_was_requested(
+    link: Link, host: Host, ap: AttachmentPoint, owner: User
+) -> None:
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=50, actor=owner)
+    create(link)
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=150, actor=None)
+    fan_out()
+    told(host, link, 10, 150, 100)
+    mail = Mail.objects.get()
+    assert mail.subject == "Link clamped to 150 kbit/s to the user AS and 100 kbit/s from it at 17-ffaa:0:1107"
+    assert "You requested 200 kbit/s to the user AS and 100 kbit/s from it; the maximum there is 150" in mail.body
+    assert "outside which the regular limit of 50 kbit/s applies" in mail.body
+
+
+@pytest.mark.parametrize("seconds", [57, 62])
+def test_around_a_step_the_mail_names_what_the_receipt_said(seconds: int, link: Link, host: Host) -> None:
+    """The kernel is read before its receipt arrives, by another clock."""
+    create(link, begins_at=at(60))
+    told(host, link, seconds, *((200, 100) if seconds < 60 else (1000, 1000)))
+    kernel = "200 kbit/s to the user AS and 100 kbit/s from it" if seconds < 60 else "1 000 kbit/s"
+    assert Mail.objects.get().subject == f"Link limited to {kernel} at 17-ffaa:0:1107"
+
+
+def test_the_mail_of_a_link_that_is_observed_promises_no_temporary_limit(link: Link, host: Host) -> None:
+    create(link)
+    link_update(link_id=link.pk, actor=None, observe_only=True)
+    store(host, {"1": link_entry(200, to_user_kbit=200, from_user_kbit=100, state="observed")}, now=at(10))
+    mail = Mail.objects.get()
+    assert mail.subject == "Link observed, not limited at 17-ffaa:0:1107"
+    assert "emporary" not in mail.body
 
 
 @table(
@@ -369,6 +419,29 @@ def test_standing_limit_that_is_changed_meanwhile_holds_from_the_end_on(link: Li
     assert (one.limits_at(at(10)), one.limits_at(at(240))) == (Limits(200, 100), Limits(700, 700))
     told(host, link, 10, 200, 100)
     assert link_status(fresh(link), now=at(11)).stage == "enforced"
+
+
+# --- cancelled by an administrator ---------------------------------------------------------------------------------
+
+
+@table(
+    ("begins", "is_observed", "means"),
+    [
+        (-10, False, "the regular limit of the link, 1 000 kbit/s, applies again as soon as 17-ffaa:0:1107 has"),
+        (-10, True, "nothing is limited, because the link is observed"),
+        (3600, False, "it does not begin. The other limits of the link do not change"),
+    ],
+)
+def test_the_mail_of_a_cancelled_one_says_what_changes(
+    begins: int, is_observed: bool, means: str, link: Link, staff: User, now: Now
+) -> None:
+    made = create(link, begins_at=at(begins))
+    if is_observed:
+        link_update(link_id=link.pk, actor=staff, observe_only=True)
+    timed_limit_cancel(timed_limit_id=made.pk, actor=staff)
+    body = Mail.objects.get(key__startswith="timed_cancelled").body
+    assert f"What it means: {means}" in body
+    assert body.count("applies") == means.count("applies")
 
 
 # --- what each refusal says --------------------------------------------------------------------------------------

@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from bandwidth_config import generate_link_info
 from scionlab.accounts.models import User
 from scionlab.delivery.render import config_for
+from scionlab.enforcement.models import HostReceipt
+from scionlab.limits.defaults import ap_default_set, fan_out
+from scionlab.limits.pages.consequences import takes_effect
+from scionlab.limits.profiles import outage
+from scionlab.limits.timed_limit import timed_limit_create
 from scionlab.limits.update import link_set_bandwidth, link_update
 from scionlab.testbed.host import host_set_addresses
 from scionlab.testbed.models import AttachmentPoint, Host, Link, RestartBudget, UserAS
@@ -165,3 +171,69 @@ def test_the_user_and_the_operator_read_what_waits_and_why(
     client.force_login(staff)
     page = client.get(f"/cockpit/aps/{ap.pk}/").content.decode()
     assert "each restarts SCION here" in page
+
+
+def test_what_is_saved_meanwhile_is_told_to_count_after_the_restart(
+    user_as: UserAS, ap: AttachmentPoint, owner: User, client: Client
+) -> None:
+    now = timezone.now()
+    versions = {"generation": 1, "config_version": h_of(ap), "limits_version": 1}
+    HostReceipt.objects.create(host=ap.host, **versions, observed_at=now, received_at=now)
+    (link,) = links_of(user_as)
+    assert takes_effect(link, now=now) == "takes effect in about a second"
+    used_up(user_as, ap, owner)
+    set_port(user_as, 50_010, owner)
+    (link,) = links_of(user_as)
+    due = Host.objects.get(pk=ap.host_id).restart_due_at
+    assert due is not None
+    at = f"{due.replace(microsecond=0):%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+    said = f"after the next restart of SCION at the attachment point, by {at}"
+    assert takes_effect(link, now=now) == f"takes effect {said}"
+    client.force_login(owner)
+    page = client.post(
+        f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/",
+        {f"link-{link.pk}-bandwidth_kbit": "300", f"link-{link.pk}-from_user_kbit": ""},
+        follow=True,
+    )
+    assert f"17-ffaa:0:1107 enforces 300\N{NO-BREAK SPACE}kbit/s {said}" in page.content.decode()
+    page = client.post(f"/ases/{user_as.pk}/delete/", follow=True)
+    said = f"The attachment points remove the links after the next restart of SCION there, by {at}."
+    assert said in page.content.decode()
+
+
+class Documents:
+    """What a host had in each of its versions; a second document of a version is an error."""
+
+    def __init__(self, ap: AttachmentPoint) -> None:
+        self.ap, self.seen = ap, dict[tuple[int, int], Any]()
+
+    def look(self) -> dict[str, Any]:
+        """The only entry."""
+        host, (found,) = Host.objects.get(pk=self.ap.host_id), entries(self.ap).values()
+        assert self.seen.setdefault((host.config_version, host.limits_version), found) == found
+        return found
+
+
+def test_a_link_that_is_switched_off_and_on_meanwhile_has_one_document_for_each_version(
+    user_as: UserAS, ap: AttachmentPoint, owner: User
+) -> None:
+    used_up(user_as, ap, owner)
+    (link,) = links_of(user_as)
+    documents = Documents(ap)
+    timed_limit_create(link_id=link.pk, profile=outage(3600), begins_at=None, actor=owner)
+    assert "Timed" in documents.look()
+    link_update(link_id=link.pk, actor=owner, active=False)
+    assert "Timed" not in documents.look(), "it ended with the link"
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=owner)
+    assert documents.look()["Bandwidth"] == 800
+    link_update(link_id=link.pk, actor=owner, active=True)
+    assert documents.look()["Bandwidth"] == 700
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=600, actor=owner)
+    link_update(link_id=link.pk, actor=None, observe_only=True)
+    before = documents.look()
+    assert before["Bandwidth"] == 600
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    assert documents.look() == before, "deleted, and observed as before until the restart"
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=300, actor=None)
+    fan_out()
+    assert documents.look()["Bandwidth"] == 300

@@ -225,7 +225,8 @@ def email_change_page(request: PageRequest) -> HttpResponse:
             email, network = form.cleaned_data["email"], client_network(request)
             link_mail_ask(purpose=Purpose.EMAIL, email=email, network=network, user=request.user)
             messages.success(
-                request, f"We emailed a confirmation link to {email}. Your email address changes when you open it."
+                request,
+                f"We emailed a confirmation link to {email}. Your email address changes when you confirm it there.",
             )
             return redirect("profile")
     return _show(request, "email", "profile", form=form)

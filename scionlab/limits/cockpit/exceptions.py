@@ -11,8 +11,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from bandwidth_config import RuleError, format_kbit
-from scionlab.accounts.models import User
-from scionlab.limits.exceptions import exception_decide, exception_end, exception_grant
+from scionlab.accounts.models import MailKind, User
+from scionlab.limits.exceptions import exception_decide, exception_end, exception_grant, people_of
 from scionlab.limits.models import MaximumException
 from scionlab.limits.pages.exceptions import ExceptionForm
 from scionlab.platform.clock import database_now
@@ -95,7 +95,9 @@ def decide(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        messages.success(request, f"{found.get_state_display().capitalize()}: {found.of}. The user gets an email.")
+        to = people_of(found)[0] if approve or found.asked_by is None else found.asked_by
+        told = " The user gets an email." if to.accepts_mail(MailKind.CHANGED) else ""
+        messages.success(request, f"{found.get_state_display().capitalize()}: {found.of}.{told}")
     return redirect("cockpit_exceptions")
 
 

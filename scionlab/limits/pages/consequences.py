@@ -1,7 +1,7 @@
 """Consequences of saving, in words: a preview of limits, and what happens next.
 
 It depends on the Link's state: a limit is enforced in about a second if an agent polls, later if it is silent or
-missing, and after a running timed limit. Reads loaded objects only.
+missing, or if changes wait for a restart there, and after a running timed limit. Reads loaded objects only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from scionlab.testbed.models import Link, UserAS
 from scionlab.web.pages.own_pages import PageRequest
 
 NOTHING_RESTARTS = "nothing restarts"
+SOON = "takes effect in about a second"
 
 
 def takes_effect(link: Link, *, now: datetime) -> str:
@@ -33,7 +34,10 @@ def takes_effect(link: Link, *, now: datetime) -> str:
         return "takes effect when the link is activated"
     if link.is_to_observe:
         return "takes effect when the attachment point limits this link again (it is observed)"
-    return _when_limited(agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now))
+    effect = _when_limited(agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now))
+    if effect == SOON and link.held_until is not None:
+        return f"takes effect after the next restart of SCION at the attachment point, by {local(link.held_until)}"
+    return effect
 
 
 def _when_limited(agent: Agent) -> str:
@@ -46,7 +50,7 @@ def _when_limited(agent: Agent) -> str:
     if agent.is_silent:
         since = no_report_since(agent)
         return f"takes effect when the attachment point reports again ({since[0].lower()}{since[1:]})"
-    return "takes effect in about a second"
+    return SOON
 
 
 def local(at: datetime) -> str:
@@ -82,9 +86,15 @@ def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Prev
 
 
 def _regular_takes_effect(status: LinkStatus, *, now: datetime) -> str:
-    if status.running is not None and status.link.active:
-        return f"takes effect when the temporary limit ends, at {local(status.running.ends_at)}"
-    return takes_effect(status.link, now=now)
+    effect = takes_effect(status.link, now=now)
+    if status.running is None or not status.link.active or status.link.is_to_observe:
+        return effect
+    ends_at = status.running.ends_at
+    for one in status.upcoming:
+        if one.begins_at == ends_at:
+            ends_at = one.ends_at
+    ends = f"the temporary limit ends, at {local(ends_at)}"
+    return f"takes effect when {ends}" if effect == SOON else f"{effect}, and not before {ends}"
 
 
 def preview_timed(
@@ -93,12 +103,16 @@ def preview_timed(
     """Preview of timed limits."""
     ends_at = (begins_at or now) + timedelta(seconds=duration_s)
     begins = f"from {local(begins_at)}" if begins_at else "from now"
-    effect = "" if begins_at else f"{takes_effect(status.link, now=now)}; "
-    back = "blocked" if max(status.requested) == 0 else str(status.link.enforced)
+    effect = takes_effect(status.link, now=now)
+    effect = "" if begins_at and effect == SOON else f"{effect}; "
+    after = status.link.limits_at(ends_at)
+    back = "blocked" if max(after) == 0 else str(after)
+    if after == status.link.enforced:
+        back = f"back to {back}"
     lowest = Limits(*(min(values) for values in zip(*(step.limits for step in steps), strict=True)))
     return Preview(
         f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {_course(steps)}",
-        f"{effect}{NOTHING_RESTARTS}; then back to {back} automatically, even if this service is down",
+        f"{effect}{NOTHING_RESTARTS}; then {back} automatically, even if this service is down",
         limits_warning(lowest),
     )
 

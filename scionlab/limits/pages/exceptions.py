@@ -12,6 +12,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from scionlab.accounts.models import MailKind
 from scionlab.limits.exceptions import exception_request
 from scionlab.limits.pages.link import link_or_404
 from scionlab.platform.clock import database_now
@@ -61,7 +62,11 @@ def exception_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     if is_sent and form.is_valid():
         with form.refusing():
             exception_request(link_id=link.pk, actor=request.user, **form.cleaned_data)
-            messages.success(request, "Sent to the administrators. We will email you their answer.")
+            is_mailed = user_as.owner == request.user and request.user.accepts_mail(MailKind.CHANGED)
+            where = (
+                "We will email you their answer." if is_mailed else "Their answer will be in the history of this link."
+            )
+            messages.success(request, f"Sent to the administrators. {where}")
             return redirect("link_detail", pk=pk, link_id=link_id)
     context = {
         "nav": "ases",

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from scionlab.enforcement.status import link_status
-from scionlab.limits.pages.consequences import local, preview_timed, takes_effect
+from scionlab.limits.pages.consequences import SOON, local, preview_timed, takes_effect
 from scionlab.limits.pages.limit_forms import TimedForm, preset_limits
 from scionlab.limits.pages.link import link_or_404
 from scionlab.limits.pages.presenters import LinkPanel
@@ -21,7 +21,7 @@ from scionlab.limits.timed_limit import timed_limit_cancel, timed_limit_create
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.local_time import zone_of
 from scionlab.testbed import selectors
-from scionlab.testbed.models import Link, UserAS
+from scionlab.testbed.models import Link, TimedLimit, UserAS
 from scionlab.web.pages.common import gone_is_404
 from scionlab.web.pages.forms import problems_of
 from scionlab.web.pages.own_pages import PageRequest, form_on, own_page, taken_back
@@ -62,9 +62,12 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
                 actor=request.user,
             )
             is_later = made.begins_at > database_now()  # not `now`: it may have begun since
-            when = f"from {local(made.begins_at)} on" if is_later else takes_effect(link, now=now)
-            until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."
-            messages.success(request, f"Started: {when}; {until}")
+            done, effect = "Started", takes_effect(link, now=now)
+            if is_later:
+                done, begins = "Scheduled", f"from {local(made.begins_at)} on"
+                effect = begins if effect == SOON else f"{begins}; {effect}"
+            until = f"until {local(made.ends_at)}, when the limits are again those without it"
+            messages.success(request, f"{done}: {effect}; {until}; nothing restarts.")
             return redirect("link_detail", pk=pk, link_id=link_id)
     return _page(request, user_as, link, form, now, is_wrong=is_start)
 
@@ -85,16 +88,16 @@ def timed_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 @gone_is_404
 def timed_cancel(request: PageRequest, pk: int, link_id: int, timed_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)
-    if not link.timed_limits.filter(pk=timed_id).exists():
+    if not TimedLimit.objects.filter(pk=timed_id, link=link).exists():  # `link.timed_limits` has no cancelled ones
         raise Http404
-    now = database_now()
     found = timed_limit_cancel(timed_limit_id=timed_id, actor=request.user)
     if found.cancelled_at is None:
         messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
-    elif found.begins_at > now:
+    elif found.is_cancelled_before:
         messages.success(request, "Cancelled before it started. The limits do not change.")
     else:
-        messages.success(request, f"Cancelled. The regular limits are restored; this {takes_effect(link, now=now)}.")
+        effect = takes_effect(link, now=database_now())
+        messages.success(request, f"Cancelled. The regular limits are restored; this {effect}.")
     return redirect("link_detail", pk=pk, link_id=link_id)
 
 

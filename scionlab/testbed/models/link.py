@@ -178,6 +178,13 @@ class Link(models.Model):
         return self.enforced_kbit or None if self.is_published and not self.is_to_observe else None
 
     @property
+    def held_until(self) -> datetime | None:
+        """If its newest change waits for a restart of SCION at the attachment point (`testbed.versions.restarts`): when
+        that is, at the latest."""
+        host = self.interface_a.host
+        return host.restart_due_at if self.wanted_config_version > host.config_version else None
+
+    @property
     def timed_in_configuration(self) -> list[TimedLimit]:
         """Timed limits that are neither cancelled nor retired, in order of time. No SQL statement if prefetched
         (`selectors.with_relations`)."""

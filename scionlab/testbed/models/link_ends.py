@@ -155,7 +155,7 @@ def _end(
 
 
 # What changes with L or needs no restart comes from the Link while it is active, even if its end is held.
-_STANDING = {"bandwidth_kbit", "from_user_kbit", "exception_kbit"}
+STANDING = {"bandwidth_kbit", "from_user_kbit", "exception_kbit", *IN_DOCUMENT}
 
 
 def with_held_ends(host_id: int, ends: Iterable[LocalLinkEnd]) -> list[LocalLinkEnd]:
@@ -174,7 +174,7 @@ def with_held_ends(host_id: int, ends: Iterable[LocalLinkEnd]) -> list[LocalLink
         if values is None:
             continue
         if link_id in active:
-            moved = {name: value for name, value in values.items() if name not in _STANDING}
+            moved = {name: value for name, value in values.items() if name not in STANDING}
             found.append(replace(active[link_id], **moved))
             continue
         highest = None if maximum_kbit is None else with_exception(maximum_kbit, values["exception_kbit"])

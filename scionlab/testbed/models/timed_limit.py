@@ -72,6 +72,11 @@ class TimedLimit(models.Model):
         return self.cancelled_at is None and self.retired_at is None
 
     @property
+    def is_cancelled_before(self) -> bool:
+        """Whether it was cancelled before it began."""
+        return self.cancelled_at is not None and self.cancelled_at < self.begins_at
+
+    @property
     def limits(self) -> TimedLimits:
         """As chosen by the user."""
         steps = tuple(LinkStep(offset_s, Limits(to_user, from_user)) for offset_s, to_user, from_user in self.steps)

@@ -7,6 +7,7 @@ A host sees a Link only while it is active:
     limits (`limits.timed_limit`), and settings; if a user AS is an attachment point itself,
     what it requested at its own uplink                                                             L of that host
     the total of an attachment point, or that it observes only                                      L of its host
+    a Link begins or ends to be active, and H of the attachment point waits for a restart           L of its host
     nothing of the above (same values saved, an inactive Link edited, a label)                      none
 
 The limit of an added Link is part of H; if both differ, both rise. Each counter of a host rises at most once per save.
@@ -23,7 +24,7 @@ from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
 from scionlab.testbed.models import HeldLinkEnd, Host, Interface, Link
-from scionlab.testbed.models.link_ends import Geometry
+from scionlab.testbed.models.link_ends import IN_DOCUMENT, Geometry
 from scionlab.testbed.models.link_settings import Raises, names_raising
 from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.testbed.versions.restarts import spend_or_hold
@@ -87,6 +88,7 @@ def _provider_end(link: Link) -> Geometry:
         "bandwidth_kbit": link.bandwidth_kbit,
         "from_user_kbit": link.from_user_kbit,
         "exception_kbit": link.exception_kbit,
+        **{name: getattr(link, name) for name in IN_DOCUMENT},
     }
 
 
@@ -104,6 +106,7 @@ class Changes:
     def __init__(self) -> None:
         self._config_ids: set[int] = set()
         self._restarts: dict[int, dict[int, Geometry | None]] = {}  # attachment point's host -> Link -> as it was
+        self._switched_ids: set[int] = set()  # of these hosts, those at which a Link begins or ends to be active
         self._limits_ids: set[int] = set()
         self._wanting: dict[int, int] = {}  # Link -> its provider's host
 
@@ -121,6 +124,8 @@ class Changes:
         if view is not None and view.provider_end is not None and view.provider_host_id in config_ids:
             ends = self._restarts.setdefault(view.provider_host_id, {})
             ends.setdefault(link_id, None if before is None else before.provider_end)
+            if before is None or after is None:
+                self._switched_ids.add(view.provider_host_id)
             config_ids -= {view.provider_host_id}
             self._wanting[link_id] = view.provider_host_id
         self._config_ids |= config_ids
@@ -151,7 +156,10 @@ class Changes:
             return set()
         if restarts:
             locks.lock_hosts({*config_ids, *limits_ids, *restarts})
-            config_ids |= restarts.keys() - spend_or_hold(restarts, actor)
+            held_ids = spend_or_hold(restarts, actor)
+            config_ids |= restarts.keys() - held_ids
+            # Without a restart, its temporary limits and tests end or its newest limits apply.
+            limits_ids |= held_ids & self._switched_ids
         hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
         self._mark_wanted()
         return config_ids | limits_ids

@@ -22,7 +22,7 @@ from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
 from scionlab.testbed import locks
 from scionlab.testbed.models import Host, RestartBudget
-from scionlab.testbed.models.link_ends import Geometry, HeldLinkEnd
+from scionlab.testbed.models.link_ends import STANDING, Geometry, HeldLinkEnd
 from scionlab.testbed.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,11 @@ def _spend_or_hold(host_id: int, restarts: Mapping[int, Ends], actor: User, now:
         for link_id, end in restarts[host_id].items()
     ]
     HeldLinkEnd.objects.bulk_create(rows, ignore_conflicts=True)  # the first one is what the host has
+    for held in HeldLinkEnd.objects.filter(host=host_id, link_id__in=restarts[host_id]):
+        end = restarts[host_id][held.link_id]
+        if held.end is not None and end is not None:  # except for its limits, which were followed until now
+            held.end |= {name: end[name] for name in STANDING}
+            held.save(update_fields=["end"])
     due_at = Host.objects.values_list("restart_due_at", flat=True).get(pk=host_id)
     Host.objects.filter(pk=host_id).update(restart_due_at=min(due_at or allowed_at, allowed_at))
     logger.info("restart.waits host=%s actor=%s links=%s until=%s", host_id, actor.pk, len(rows), allowed_at)

@@ -7,19 +7,20 @@ from itertools import chain
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Max
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
 from scionlab.delivery.installed import effect_of
-from scionlab.limits.pages.consequences import say_saved, snapshot
+from scionlab.limits.pages.consequences import local, say_saved, snapshot
 from scionlab.limits.pages.presenters import LinkPanel, is_live, statuses_of
 from scionlab.platform.clock import database_now
 from scionlab.platform.notation.bandwidth import parse_bandwidth_text
 from scionlab.testbed import selectors
 from scionlab.testbed.conflict import conflict_on_page
-from scionlab.testbed.models import UserAS
+from scionlab.testbed.models import HeldLinkEnd, UserAS
 from scionlab.testbed.models.installed import FILES_WORDS, files_state
 from scionlab.user_ases.download import UNAVAILABLE, download_of
 from scionlab.user_ases.pages.attachment_point_field import Choice
@@ -223,15 +224,16 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     problems: list[Problem] = []
     if request.method == "POST":
-        isd_as = user_as.isd_as
+        isd_as, ids = user_as.isd_as, [link.pk for link in selectors.links_of(user_as)]
         try:
             user_as_delete(user_as_id=user_as.pk, actor=request.user)
         except RuleError as exc:
             problems = [Problem("main", "", exc.message)]
         else:
-            messages.success(
-                request, f"{isd_as} was deleted. The attachment points remove the links with their next poll."
-            )
+            held = HeldLinkEnd.objects.filter(link_id__in=ids, end__isnull=False)
+            due_at = held.aggregate(last=Max("host__restart_due_at"))["last"]
+            when = f"after the next restart of SCION there, by {local(due_at)}" if due_at else "with their next poll"
+            messages.success(request, f"{isd_as} was deleted. The attachment points remove the links {when}.")
             return redirect("user_as_list")
     context: dict[str, Any] = {"nav": "ases", "user_as": user_as, "links": selectors.links_of(user_as)}
     return render(request, "user_ases/delete.html", context | {"problems": problems})
