@@ -14,6 +14,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,6 +129,7 @@ class Service(http.server.ThreadingHTTPServer):
         self.answers, self.status, self.body, self.date = copy.deepcopy(RIGHT), 200, None, None
         self.asked: list[str] = []
         self.queries: list[str] = []
+        self.body_after_s = 0.0
 
     date: datetime | None
     status: int
@@ -149,6 +151,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.flush()
+        time.sleep(self.server.body_after_s)
         self.wfile.write(body)
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815  # names of http.server
@@ -550,6 +554,13 @@ def test_a_clock_that_is_off_is_said_and_the_services_counts(service: Service, r
     assert re.search(r"This host's clock is \d+ d .* ahead of the service's, which counts\.", said)
     assert "begins_at=2025-01-01T11%3A" in service.queries[-1]
     service.date = None
+    assert "clock" not in run(client.main, ["usage", "7"], {0})[1]
+
+
+def test_slow_answer_does_not_make_the_clock_wrong(service: Service, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its date is that of its beginning."""
+    monkeypatch.setattr(rest, "CLOCK_SLACK_S", 1)
+    service.body_after_s = 3.0
     assert "clock" not in run(client.main, ["usage", "7"], {0})[1]
 
 
