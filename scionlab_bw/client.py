@@ -54,7 +54,7 @@ class Service:
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
         self.clock_off_s = 0.0  # the service's clock minus this host's
-        self._session = requests.Session()  # takes proxies and REQUESTS_CA_BUNDLE from the environment
+        self._session = _Session()  # takes proxies and REQUESTS_CA_BUNDLE from the environment
         # What is sent to this host unencrypted, the token and a password, is nothing for a proxy elsewhere.
         self._proxies = _DIRECT if is_loopback(urlsplit(url).hostname or "") else {}
         self._session.auth = _Bearer(token)  # which a .netrc does not replace
@@ -133,7 +133,6 @@ class Service:
         asked_at = datetime.now(UTC)
         try:
             address = f"{self.url}/api/v1/{path}"
-            # Redirects are not followed: the token must not go elsewhere.
             arguments = {"timeout": TIMEOUT_S, "allow_redirects": False, "proxies": dict(self._proxies), **arguments}
             response = self._session.request(method, address, **arguments)
             self._compare_clocks(response, asked_at)
@@ -160,6 +159,13 @@ class Service:
 
 _ENVIRONMENT = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "http_proxy", "https_proxy", "all_proxy",
                 "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")  # fmt: skip
+
+
+class _Session(requests.Session):
+    """Redirects are not followed: the token must not go elsewhere. Nor is their address read, which may be no text."""
+
+    def get_redirect_target(self, _resp: requests.Response) -> None:
+        return None
 
 
 class _Bearer(requests.auth.AuthBase):
