@@ -71,8 +71,9 @@ def list_links(service: Service, arguments: Namespace) -> int:
 
     found = list(service.all_of("links/", state=arguments.state))
     headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
+    none = "You have no Links." if arguments.state is None else "You have no Links in this state."
     note = "\n\nTO USER and FROM USER are the requested limits, in kbit/s like ENFORCED."
-    return _list(arguments, found, headers, row, right=("ID", *headers[3:6]), none="You have no Links.", note=note)
+    return _list(arguments, found, headers, row, right=("ID", *headers[3:6]), none=none, note=note)
 
 
 def _enforced(status: dict[str, Any]) -> str:

@@ -104,7 +104,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert (code, out.splitlines()[0].split()) == (0, ["ID", "AS", "LABEL", "LINKS", "STATES"])
     assert out.splitlines()[1].split() == [str(link.interface_b.AS_id), name, "Owner's", "AS", "1", "1", "enforced"]
     assert run("links")[1].splitlines()[1].split() == [one, name, "17-ffaa:0:1107", *["1", "000"] * 3, "enforced"]
-    assert run("links", "--state", "failed")[1] == "You have no Links.\n"
+    assert run("links", "--state", "failed")[1] == "You have no Links in this state.\n"
     shown = run("show", f"{name}@17-ffaa:0:1107")[1]
     assert "Requested   1 000 kbit/s\n" in shown
     assert "State       enforced since 20" in shown
