@@ -197,7 +197,8 @@ def fetch(asked: argparse.Namespace) -> int:
     paths, twice = candidates(asked.path, link.mirrors)
     named = link.name or unquote(urlsplit(paths[0].url).path).rpartition("/")[2]
     file = Path(asked.output) if asked.output else target(named)
-    part = Part(file, link.pieces, resume=asked.resume, may_replace=asked.output is not None)
+    is_verified = link.whole is not None or link.pieces is not None
+    part = Part(file, link.pieces, resume=asked.resume, may_replace=asked.output is not None, is_verified=is_verified)
     reference, done = part.load()
     if reference is not None and link.size not in (None, reference.size):
         raise UsageError(f"{part.path} belongs to a file of {reference.size} bytes, not {link.size}. Delete it.")
@@ -208,13 +209,14 @@ def fetch(asked: argparse.Namespace) -> int:
     for path in twice:
         progress.say(f"{path} is given twice and used once.")
     code, problem = 0, ""
+    transfer = Transfer(paths, core, part, progress.say, progress.draw)
     try:
-        Transfer(paths, core, part, progress.say, progress.draw).run()
+        transfer.run()
         part.finish(core.size or 0, link.whole)
     except MpgetError as exc:
         code, problem = exc.code, str(exc)
     except KeyboardInterrupt:
-        code, problem = INTERRUPTED, f"Interrupted. {part.path} keeps what was received; --resume continues."
+        code, problem = INTERRUPTED, f"Interrupted. {transfer.kept}"
     if code:
         part.close()
     progress.end(problem)

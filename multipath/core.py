@@ -95,6 +95,13 @@ class Download:
         return self.size is not None and self.done.total == self.size and not self.unchecked
 
     @property
+    def is_resumable(self) -> bool:
+        """Whether another download of the same file can continue this one."""
+        known = self.reference
+        is_ranged = any(one.ranged for one in self.paths) or (known is not None and known.ranged)
+        return is_ranged and (self.is_verified or (known is not None and known.is_identified))
+
+    @property
     def is_dead(self) -> bool:
         return not any(one.is_usable for one in self.paths)
 

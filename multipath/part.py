@@ -46,10 +46,18 @@ def exists(path: Path) -> bool:
 class Part:
     """One writer at a time. The map is never ahead of the data, even after a power failure."""
 
-    def __init__(self, target: Path, pieces: Pieces | None, *, resume: bool, may_replace: bool = True) -> None:
-        """`may_replace`: an existing target. Raises `UsageError` if it may not be replaced, or if a part file exists
-        and is not to be resumed, and `LocalError`."""
-        self.target, self._pieces, self._may_replace = target, pieces, may_replace
+    def __init__(
+        self,
+        target: Path,
+        pieces: Pieces | None,
+        *,
+        resume: bool,
+        may_replace: bool = True,
+        is_verified: bool = False,
+    ) -> None:
+        """`may_replace`: an existing target; `is_verified`: by hashes, at the end at the latest. Raises `UsageError` if
+        it may not be replaced, or if a part file exists and is not to be resumed, and `LocalError`."""
+        self.target, self._pieces, self._may_replace, self._is_verified = target, pieces, may_replace, is_verified
         self.path, self._map, self._fresh = (
             target.with_name(target.name + suffix) for suffix in (".part", ".part.map", ".part.map.new")
         )
@@ -83,6 +91,7 @@ class Part:
                 raise ValueError
             if any(not 0 <= s < e <= reference.size for s, e, _ in spans):
                 raise ValueError
+            needs_hashes = bool(found["is_verified"])
         except FileNotFoundError:
             os.ftruncate(self._fd, 0)
             return None, []
@@ -90,6 +99,8 @@ class Part:
             raise UsageError(f"{self._map} is not a map of mpget. Delete it and {self.path.name}.") from None
         except OSError as exc:
             raise LocalError(f"{self._map}: {exc.strerror}.") from None
+        if needs_hashes and not self._is_verified:  # its bytes may be of mirrors with other ETags, and unchecked
+            raise UsageError(f"{self.path} was begun with hashes. Give its --metalink again, or delete it.")
         self._is_map_ours = True
         if self._pieces is not None:
             for piece in range(len(self._pieces.hashes)):
@@ -135,7 +146,8 @@ class Part:
         os.fdatasync(self._fd)
         self._fresh.unlink(missing_ok=True)
         with self._fresh.open("x", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "file": vars(reference), "done": done}, file)
+            about = {"format": FORMAT, "file": vars(reference), "is_verified": self._is_verified}
+            json.dump({**about, "done": done}, file)
             file.flush()
             os.fsync(file.fileno())
         self._fresh.replace(self._map)

@@ -213,8 +213,19 @@ class Transfer:
         for one in self._asking:
             one.join(TIMEOUT_S)
         if not self._core.is_complete:
-            has = f"{self._part.path} has what was received; --resume continues."
-            raise AllPathsDeadError(f"All paths are dead. {has if self._core.done.total else 'Nothing was received.'}")
+            raise AllPathsDeadError(f"All paths are dead. {self.kept}")
+
+    @property
+    def kept(self) -> str:
+        """What is left of an incomplete download, as a sentence."""
+        if not self._core.done.total:
+            return "Nothing was received."
+        how = (
+            "continues"
+            if self._core.is_resumable
+            else "begins again: the server lacks Range, or ETag and Last-Modified"
+        )
+        return f"{self._part.path} has what was received; --resume {how}."
 
     def _goes_on(self) -> bool:
         with self._lock:
@@ -280,9 +291,9 @@ class Transfer:
 
     def _first(self, index: int, connection: Connection) -> None:
         facts, response = connection.get(0, 1)
-        if facts.ranged:
+        if facts.ranged and response.length == 1:
             response.read()
-        else:
+        else:  # also an answer without a length, which might not end
             connection.close()
         path, ends = self._paths[index], connection.ends
         if path.source and ends:  # concurrent: it takes longer than the first response
@@ -324,15 +335,15 @@ class Transfer:
         if reason is not None:
             raise RefusedError(reason)
         while task.is_live:
-            data = response.read1(CHUNK_BYTES)
+            data = response.read1(min(CHUNK_BYTES, left))
             if not data:
                 raise http.client.HTTPException(f"the answer ended {left} bytes early")
             left -= len(data)
             self._keep(task, data)
         if left:
             connection.close()
-        else:
-            response.read()  # empty; only then http.client can reuse the connection
+        elif response.read(1):  # nothing; only then http.client can reuse the connection
+            raise RefusedError("it sends more than it was asked for")
 
     def _keep(self, task: Task, data: bytes) -> None:
         with self._lock:

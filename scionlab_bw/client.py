@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import requests
 
 from scionlab_bw import VERSION
-from scionlab_bw.answers import REFUSAL, wrong, wrong_answer
+from scionlab_bw.answers import LIMITS, REFUSAL, wrong, wrong_answer
 from scionlab_bw.credentials import Credentials, is_loopback
 from scionlab_bw.errors import NotAllowed, Refused, Unreachable, UsageError
 
@@ -36,7 +36,7 @@ _LONGEST_WAIT_S = 30.0
 FOLLOW_S = 1.0  # between two questions for the state of a test
 _FIRST_WAIT_S = 0.5
 MAX_PAGES = 100  # of a list
-CLOCK_SLACK_S = 10  # below it is the resolution of Date, and a slow answer
+CLOCK_SLACK_S = 10  # below it nothing is said; the resolution of Date is a second
 _DIRECT = {"http": None, "https": None, "all": None}
 
 
@@ -54,7 +54,7 @@ class Service:
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
         self.clock_off_s = 0.0  # the service's clock minus this host's
-        self._session = requests.Session()  # takes proxies and REQUESTS_CA_BUNDLE from the environment
+        self._session = _Session()  # takes proxies and REQUESTS_CA_BUNDLE from the environment
         # What is sent to this host unencrypted, the token and a password, is nothing for a proxy elsewhere.
         self._proxies = _DIRECT if is_loopback(urlsplit(url).hostname or "") else {}
         self._session.auth = _Bearer(token)  # which a .netrc does not replace
@@ -108,7 +108,7 @@ class Service:
         except Refused as exc:
             current = exc.document.get("current") or {}
             # After a retry, the ETag may differ because the first attempt succeeded.
-            if exc.code == "stale" and all(current.get(name) == value for name, value in body.items()):
+            if exc.code == "stale" and wrong_answer("PATCH", path, current) is None and _has(current, body):
                 return dict(current)
             raise
 
@@ -130,12 +130,12 @@ class Service:
             time.sleep(wait_s)
 
     def _once(self, method: str, path: str, arguments: dict[str, Any]) -> tuple[requests.Response | None, str]:
+        asked_at = datetime.now(UTC)
         try:
             address = f"{self.url}/api/v1/{path}"
-            # Redirects are not followed: the token must not go elsewhere.
             arguments = {"timeout": TIMEOUT_S, "allow_redirects": False, "proxies": dict(self._proxies), **arguments}
             response = self._session.request(method, address, **arguments)
-            self._compare_clocks(response)
+            self._compare_clocks(response, asked_at)
             return response, ""
         except requests.exceptions.SSLError as exc:
             raise Unreachable(f"The certificate of {self.url} is not trusted: {_short(exc)}") from exc
@@ -147,9 +147,11 @@ class Service:
             named = [name for name in _ENVIRONMENT if os.environ.get(name)]
             raise UsageError(f"Request to {self.url} failed: {_short(exc)}. Check {', '.join(named)}.") from None
 
-    def _compare_clocks(self, response: requests.Response) -> None:
+    def _compare_clocks(self, response: requests.Response, asked_at: datetime) -> None:
+        """By its date, of any moment between question and answer."""
         try:
-            off = parsedate_to_datetime(response.headers.get("Date", "")) - datetime.now(UTC)
+            date = parsedate_to_datetime(response.headers.get("Date", ""))
+            off = date - max(asked_at, min(date, datetime.now(UTC)))
         except (ValueError, TypeError, OverflowError):  # none, or without a zone
             return
         self.clock_off_s = off.total_seconds() if abs(off.total_seconds()) > CLOCK_SLACK_S else 0.0
@@ -157,6 +159,13 @@ class Service:
 
 _ENVIRONMENT = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "http_proxy", "https_proxy", "all_proxy",
                 "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")  # fmt: skip
+
+
+class _Session(requests.Session):
+    """Redirects are not followed: the token must not go elsewhere. Nor is their address read, which may be no text."""
+
+    def get_redirect_target(self, _resp: requests.Response) -> None:
+        return None
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -167,6 +176,15 @@ class _Bearer(requests.auth.AuthBase):
         if self._token:
             request.headers["Authorization"] = f"Token {self._token}"
         return request
+
+
+def _has(found: dict[str, Any], body: dict[str, Any]) -> bool:
+    """Whether a change has been made. One limit for an AS is that of each of its Links, in both directions."""
+    if "bandwidth_kbit" in body:
+        return all(
+            one["status"]["requested"][name] == body["bandwidth_kbit"] for one in found["links"] for name in LIMITS
+        )
+    return all(found.get(name) == value for name, value in body.items())
 
 
 def _checked(response: requests.Response) -> requests.Response:

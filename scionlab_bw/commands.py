@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from scionlab_bw import links, tables
+from scionlab_bw.answers import LIMITS
 from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
 from scionlab_bw.reserve import start_of
@@ -70,8 +71,9 @@ def list_links(service: Service, arguments: Namespace) -> int:
 
     found = list(service.all_of("links/", state=arguments.state))
     headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
+    none = "You have no Links." if arguments.state is None else "You have no Links in this state."
     note = "\n\nTO USER and FROM USER are the requested limits, in kbit/s like ENFORCED."
-    return _list(arguments, found, headers, row, right=("ID", *headers[3:6]), none="You have no Links.", note=note)
+    return _list(arguments, found, headers, row, right=("ID", *headers[3:6]), none=none, note=note)
 
 
 def _enforced(status: dict[str, Any]) -> str:
@@ -118,6 +120,8 @@ def set_limits(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link)
     to_user, from_user = _directions(arguments)
     if arguments.duration is not None or arguments.until is not None:
+        if arguments.active is not None:
+            raise UsageError("A temporary limit does not take --active or --inactive. Set them alone.")
         now = link.content
         limits = {
             "to_user_kbit": now["to_user_kbit"] if to_user is None else to_user,
@@ -126,6 +130,8 @@ def set_limits(service: Service, arguments: Namespace) -> int:
         return _make_timed(
             service, link, {"kind": "constant", "limits": limits, **_length(service, arguments)}, arguments
         )
+    if arguments.at is not None:
+        raise UsageError("--at is the start of a temporary limit. Add --for or --until.")
     body: dict[str, Any] = {"to_user_kbit": to_user, "from_user_kbit": from_user, "active": arguments.active}
     body = {name: value for name, value in body.items() if value is not None}
     if not body:
@@ -200,11 +206,12 @@ def _limits(text: str) -> int | dict[str, int]:
 
 def _make_timed(service: Service, link: Document, body: dict[str, Any], arguments: Namespace) -> int:
     made = service.post(f"links/{link.content['id']}/timed-limits/", {**body, **start_of(service, arguments)})
-    requested = tables.limits(link.content["status"]["requested"])
+    status = link.content["status"]
+    then = tables.limits({name: min(status["requested"][name], status["maximum_kbit"]) for name in LIMITS})
     count = "1 step" if len(made["steps"]) == 1 else f"{len(made['steps'])} steps"
     text = (
         f"Temporary limit {made['id']} ({made['kind']}, {count}) from "
-        f"{tables.moment(made['begins_at'])} until {tables.moment(made['ends_at'])}; then {requested} again."
+        f"{tables.moment(made['begins_at'])} until {tables.moment(made['ends_at'])}; then {then} again."
     )
     return tables.say(arguments, made, text)
 
@@ -223,8 +230,8 @@ def timed(service: Service, arguments: Namespace) -> int:
 
 def cancel(service: Service, arguments: Namespace) -> int:
     """Cancel the running one, the given one, or all that have not ended."""
-    link = links.find(service, arguments.link).content
-    found = list(service.all_of(f"links/{link['id']}/timed-limits/"))
+    path = f"links/{links.find(service, arguments.link).content['id']}/"
+    found = list(service.all_of(f"{path}timed-limits/"))
     if arguments.id is not None:
         wanted = [one for one in found if one["id"] == arguments.id]
     else:
@@ -233,10 +240,8 @@ def cancel(service: Service, arguments: Namespace) -> int:
         raise Refused("No running or scheduled temporary limit matches. `scionlab-bw timed` lists them.")
     for one in wanted:
         service.delete(f"timed-limits/{one['id']}/")
-    ids = ", ".join(str(one["id"]) for one in wanted)
-    return tables.say(
-        arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} applies again."
-    )
+    ids, status = ", ".join(str(one["id"]) for one in wanted), service.get(path).content["status"]
+    return tables.say(arguments, wanted, f"Cancelled {ids}. {tables.limits(status['wanted'])}. {status['text']}")
 
 
 # --- following ----------------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ def find(service: Service, written: str) -> Document:
     found = [
         link
         for link in service.all_of("links/")
-        if as_name in {link["isd_as"], link["as_label"].lower()} and ap_name in {"", link["attachment_point"]}
+        if as_name
+        and as_name in {link["isd_as"], link["as_label"].lower()}
+        and ap_name in {"", link["attachment_point"]}
     ]
     if not found:
         raise UsageError(f'You have no Link "{written[:60]}". `scionlab-bw links` lists them.')
@@ -35,7 +37,7 @@ def find_as(service: Service, written: str) -> Document:
     if written.isascii() and written.isdigit():
         return service.get(f"ases/{written}/")
     wanted = written.lower()
-    found = [one for one in service.all_of("ases/") if wanted in {one["isd_as"], one["label"].lower()}]
+    found = [one for one in service.all_of("ases/") if wanted and wanted in {one["isd_as"], one["label"].lower()}]
     if not found:
         raise UsageError(f'You have no AS "{written[:60]}". `scionlab-bw ases` lists them.')
     if len(found) > 1:

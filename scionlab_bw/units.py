@@ -136,7 +136,7 @@ def format_seconds(seconds: float) -> str:
 def format_bytes(count: int) -> str:
     """`1234567` -> `1.23 MB`, powers of 1000."""
     value, units = float(count), ["B", "kB", "MB", "GB", "TB", "PB"]
-    while value >= 1000 and len(units) > 1:
+    while float(f"{value:.3g}") >= 1000 and len(units) > 1:
         value /= 1000
         units.pop(0)
     return f"{count} B" if units[0] == "B" else f"{value:.3g} {units[0]}"

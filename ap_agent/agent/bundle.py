@@ -38,7 +38,8 @@ Verify = Callable[[Mapping[str, Any]], Signed | None]
 class Bundle:
     """A configuration that passed every check. `limits_version` is None if the manifest has none. `members` has every
     file, including the manifest with the host's secret, and `data` the tarball as it came: never log them. `signed` is
-    None without a signature."""
+    None without a verified signature. `total_kbit` and `is_observe_only` are those of the signed text, whoever signed
+    it."""
 
     version: str
     limits_version: int | None
@@ -46,6 +47,8 @@ class Bundle:
     links: Mapping[int, LinkInfo]
     members: Mapping[str, bytes] = field(repr=False)
     signed: Signed | None = None
+    total_kbit: int | None = None
+    is_observe_only: bool = False
     host_secret: str | None = field(default=None, repr=False)  # only if its hash is signed
     data: bytes = field(default=b"", repr=False, compare=False)
 
@@ -147,6 +150,8 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
         links=_links(members),
         members=dict(members),
         signed=signed,
+        total_kbit=signed.total_kbit if signed is not None else None,
+        is_observe_only=signed is not None and signed.is_observe_only,
         host_secret=manifest["host_secret"] if signed is not None else None,
     )
 

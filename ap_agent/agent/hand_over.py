@@ -29,7 +29,14 @@ class HandOver:
         if self._written is not None and self._written == (bundle.name, identity_of(self.path)):
             return False
         evidence = bundle.evidence() if bundle.signed is not None else None
-        data = document_bytes(evidence, bundle.host_id, bundle.order, bundle.members[LINK_INFO_PATH])
+        data = document_bytes(
+            evidence,
+            bundle.host_id,
+            bundle.order,
+            bundle.members[LINK_INFO_PATH],
+            total_kbit=bundle.total_kbit,
+            is_observe_only=bundle.is_observe_only,
+        )
         is_new = _content(self.path) != data
         if is_new:
             if len(data) > MAX_BYTES:

@@ -104,7 +104,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert (code, out.splitlines()[0].split()) == (0, ["ID", "AS", "LABEL", "LINKS", "STATES"])
     assert out.splitlines()[1].split() == [str(link.interface_b.AS_id), name, "Owner's", "AS", "1", "1", "enforced"]
     assert run("links")[1].splitlines()[1].split() == [one, name, "17-ffaa:0:1107", *["1", "000"] * 3, "enforced"]
-    assert run("links", "--state", "failed")[1] == "You have no Links.\n"
+    assert run("links", "--state", "failed")[1] == "You have no Links in this state.\n"
     shown = run("show", f"{name}@17-ffaa:0:1107")[1]
     assert "Requested   1 000 kbit/s\n" in shown
     assert "State       enforced since 20" in shown
@@ -210,6 +210,10 @@ def test_somebody_who_was_first_is_not_overruled(logged_in: str, url: str, link:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The method of each request that reached the service. The answer to the first change is lost."""
+    return _lossy(monkeypatch)
+
+
+def _lossy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     methods: list[str] = []
     request = requests.Session.request
 
@@ -241,6 +245,75 @@ def test_change_that_got_no_answer_is_no_conflict_with_itself(
     assert sent == ["GET", "PATCH", "PATCH"]
     assert out.startswith("Saved. 300 kbit/s.")
     assert link.changes.filter(new_kbit=300).count() == 1
+
+
+def test_limit_of_all_links_that_got_no_answer_is_no_conflict_with_itself(
+    run: Run, logged_in: str, sent: list[str], link: Link
+) -> None:
+    code, out, err = run("set-all", link.interface_b.AS.isd_as, "300")
+    assert (code, err) == (0, "")
+    assert out.startswith("Saved. 17-ffaa:0:1107: ")
+    assert link.changes.filter(new_kbit=300).count() == 1
+
+
+def test_label_that_got_no_answer_is_no_conflict_with_itself(
+    run: Run, logged_in: str, sent: list[str], link: Link
+) -> None:
+    assert run("rename", link.interface_b.AS.isd_as, "Other") == (0, '17-ffaa:1:1 is "Other".\n', "")
+
+
+def test_cancellation_that_got_no_answer_is_done(run: Run, logged_in: str, link: Link, owner: User) -> None:
+    run("set", str(link.pk), "100", "--for", "2h")
+    with pytest.MonkeyPatch.context() as patch:
+        methods = _lossy(patch)
+        code, out, err = run("cancel", str(link.pk))
+    assert (code, err, methods.count("DELETE")) == (0, "", 2)
+    assert out.startswith("Cancelled ")
+
+
+# --- what is said is so ---------------------------------------------------------------------------------------
+
+
+def test_start_without_a_length_changes_nothing(run: Run, logged_in: str, link: Link) -> None:
+    """A limit for ever from 18:30 on does not exist; it was set at once."""
+    code, _, err = run("set", str(link.pk), "300", "--at", "18:30")
+    link.refresh_from_db()
+    assert (code, tuple(link.requested)) == (2, (1000, 1000))
+    assert "--for or --until" in err
+
+
+def test_temporary_limit_does_not_deactivate(run: Run, logged_in: str, link: Link) -> None:
+    code, _, err = run("set", str(link.pk), "300", "--inactive", "--for", "1h")
+    assert (code, TimedLimit.objects.exists()) == (2, False)
+    assert "--inactive" in err
+
+
+def test_cancelled_later_limit_says_that_the_present_one_goes_on(run: Run, logged_in: str, link: Link) -> None:
+    run("set", str(link.pk), "100", "--for", "1h")
+    begins_at = f"{timezone.now() + timedelta(hours=2):%Y-%m-%dT%H:%MZ}"
+    run("set", str(link.pk), "200", "--for", "1h", "--at", begins_at)
+    later = TimedLimit.objects.latest("pk")
+    code, out, _ = run("cancel", str(link.pk), "--id", str(later.pk))
+    assert (code, "1 000 kbit/s applies" in out) == (0, False)
+    assert out.startswith(f"Cancelled {later.pk}. 100 kbit/s. ")
+
+
+def test_what_follows_a_temporary_limit_is_at_most_the_maximum(run: Run, logged_in: str, link: Link) -> None:
+    ap = link.attachment_point
+    ap.default_bandwidth_kbit = ap.maximum_kbit = 400
+    ap.save()
+    assert "; then 400 kbit/s again." in run("set", str(link.pk), "100", "--for", "1h")[1]
+    assert run("cancel", str(link.pk))[1].split(". ")[1] == "400 kbit/s"
+
+
+def test_nothing_is_no_name_of_a_link_or_an_as(run: Run, logged_in: str, link: Link) -> None:
+    """An AS without a label is not meant by an empty variable of a script."""
+    UserAS.objects.update(label="")
+    assert run("set", "", "300")[0] == 2
+    assert run("set", "@17-ffaa:0:1107", "300")[0] == 2
+    assert run("set-all", "", "300")[0] == 2
+    link.refresh_from_db()
+    assert tuple(link.requested) == (1000, 1000)
 
 
 @pytest.mark.parametrize(("passed", "code", "command"), [(140_000, 0, "path"), (40_000, 1, "watch-load")])

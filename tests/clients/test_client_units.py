@@ -97,4 +97,5 @@ def test_text_of_others_does_not_steer_the_terminal() -> None:
 
 def test_figures_are_short() -> None:
     assert [format_bytes(one) for one in (0, 999, 1234567, 10**15)] == ["0 B", "999 B", "1.23 MB", "1 PB"]
+    assert [format_bytes(one) for one in (999_499, 999_500, 999_999_999)] == ["999 kB", "1 MB", "1 GB"]
     assert [format_seconds(one) for one in (0, 59.6, 5400, 90061)] == ["0 s", "1 min", "1 h 30 min", "1 d 1 h"]

@@ -17,16 +17,21 @@ from pathlib import Path
 import pytest
 
 from multipath.__main__ import main
+from multipath.part import Part
+from multipath.state import Facts
+from multipath.transfer import Transfer
 from tests.cases import case
 
 ROOT = Path(__file__).parents[2]
 SIZE = 300_000
+MORE_BYTES = 64 << 20
 OLD = formatdate(1_700_000_000, usegmt=True)
 
 
 class Web(http.server.ThreadingHTTPServer):
     """The first path of a URL says what its answers have: `etag`, `weak`, `old`, `fresh` (a date of change), `none`,
-    `whole` (no Range) or `gone` (404). `of` makes the content of a request, `asked` are the ranges."""
+    `whole` (no Range), `more` (bytes beyond the range, without a length) or `gone` (404). `of` makes the content of a
+    request, `asked` are the ranges."""
 
     daemon_threads = True
 
@@ -35,6 +40,8 @@ class Web(http.server.ThreadingHTTPServer):
         self.right = os.urandom(SIZE)
         self.of: Callable[[int], bytes] = lambda _number: self.right
         self.asked: list[str] = []
+        self.broken_bytes = 100_000  # of them
+        self.more = 0  # bytes that were sent beyond ranges
         self.breaks: set[int] = set()  # the numbers of answers that end early
 
     def handle_error(self, *_request: object) -> None:
@@ -55,9 +62,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
         start, end = (int(found[1]), min(int(found[2]) + 1, SIZE)) if found else (0, SIZE)
         body = b"" if kind == "gone" else content[start:end]
         self.send_response(404 if kind == "gone" else 206 if found else 200)
-        self.send_header("Content-Length", str(len(body)))
+        if kind != "more":
+            self.send_header("Content-Length", str(len(body)))
         now = time.time()
         headers = {
+            "more": ("ETag", '"one"'),
             "etag": ("ETag", f'"{hashlib.sha256(content).hexdigest()}"'),
             "weak": ("ETag", 'W/"one"'),
             "old": ("Last-Modified", OLD),
@@ -69,8 +78,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{SIZE}")
         self.end_headers()
         is_broken = len(self.server.asked) in self.server.breaks
-        self.wfile.write(body[:100_000] if is_broken else body)
-        self.close_connection = is_broken
+        self.wfile.write(body[: self.server.broken_bytes] if is_broken else body)
+        self.close_connection = is_broken or kind == "more"
+        for _ in range(MORE_BYTES >> 20 if kind == "more" else 0):
+            self.wfile.write(bytes(1 << 20))
+            self.server.more += 1 << 20
 
     def log_message(self, *_arguments: object) -> None:
         """Nothing."""
@@ -92,6 +104,7 @@ def web(server: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
     server.of = lambda _number: server.right
     server.asked.clear()
     server.breaks.clear()
+    server.broken_bytes = 100_000
     return server
 
 
@@ -212,6 +225,54 @@ def test_with_a_validator_content_that_changes_is_no_success(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_answer_longer_than_its_range_is_neither_kept_nor_read(
+    web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It filled the memory, and bytes behind the end of the file were counted as some of it."""
+    web.more = 0
+    assert main(["-o", "out", "--path", web.url("more")]) == 3
+    assert "sends more than" in capsys.readouterr().err
+    time.sleep(0.2)
+    assert web.more < MORE_BYTES // 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("kind", "said"), [("etag", "--resume continues."), ("whole", "--resume begins again")])
+def test_what_resume_does_is_said(
+    web: Web, kind: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every answer ends early until the path is dead."""
+    monkeypatch.setattr("multipath.state.MAX_FAILURES", 1)
+    web.breaks, web.broken_bytes = set(range(2, 100)), 10_000
+    assert main(["-o", "out", "--path", web.url(kind)]) == 3
+    assert said in capsys.readouterr().err
+
+
+def test_interrupted_before_the_first_byte_nothing_is_said_to_be_kept(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transfer, "run", interrupted)
+    assert main(["-o", "out", "--path", web.url("etag")]) == 130
+    assert "Interrupted. Nothing was received." in capsys.readouterr().err
+    assert left(tmp_path) == []
+
+
+def test_what_hashes_vouched_for_is_not_continued_without_them(
+    web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mirrors have their own ETags then, and a piece that is not complete was not checked."""
+    part = Part(tmp_path / "out", None, resume=False, is_verified=True)
+    part.write(0, memoryview(bytes(1000)))
+    part.save(Facts(web.url("etag"), SIZE, f'"{hashlib.sha256(web.right).hexdigest()}"'), [(0, 1000)])
+    os.close(part._fd)
+    assert main(["-o", "out", "--path", web.url("etag"), "--resume"]) == 2
+    assert "begun with hashes" in capsys.readouterr().err
+    assert left(tmp_path) == ["out.part", "out.part.map"]
+
+
 def test_with_an_old_date_or_hashes_several_ranges_are_requested(
     web: Web, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -235,7 +296,8 @@ def test_with_an_old_date_or_hashes_several_ranges_are_requested(
 def test_what_was_received_without_a_validator_is_not_continued(web: Web, tmp_path: Path) -> None:
     (tmp_path / "out.part").write_bytes(bytes(SIZE))
     facts = {"url": web.url("none"), "size": SIZE, "etag": None, "modified": None, "ranged": True}
-    (tmp_path / "out.part.map").write_text(json.dumps({"format": "mpget 1", "file": facts, "done": [[0, 1000]]}))
+    found = {"format": "mpget 1", "file": facts, "is_verified": False, "done": [[0, 1000]]}
+    (tmp_path / "out.part.map").write_text(json.dumps(found))
     assert main(["-o", "out", "--path", web.url("none"), "--resume"]) == 0
     assert (tmp_path / "out").read_bytes() == web.right
 

@@ -62,7 +62,7 @@ def test_a_piece_that_is_not_right_is_fetched_again(tmp_path: Path) -> None:
 
 
 def test_maps_that_are_none_are_refused_and_not_followed(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    good = {"format": "mpget 1", "file": vars(FILE), "done": [[0, 5]]}
+    good = {"format": "mpget 1", "file": vars(FILE), "is_verified": False, "done": [[0, 5]]}
     table = {
         "not JSON": b"{",
         "another format": json.dumps(good | {"format": "x"}).encode(),

@@ -14,6 +14,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,6 +129,7 @@ class Service(http.server.ThreadingHTTPServer):
         self.answers, self.status, self.body, self.date = copy.deepcopy(RIGHT), 200, None, None
         self.asked: list[str] = []
         self.queries: list[str] = []
+        self.body_after_s, self.location = 0.0, ""
 
     date: datetime | None
     status: int
@@ -148,7 +150,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
         body = self.server.body if self.server.body is not None else json.dumps(found).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
+        self.wfile.flush()
+        time.sleep(self.server.body_after_s)
         self.wfile.write(body)
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815  # names of http.server
@@ -550,6 +556,19 @@ def test_a_clock_that_is_off_is_said_and_the_services_counts(service: Service, r
     assert re.search(r"This host's clock is \d+ d .* ahead of the service's, which counts\.", said)
     assert "begins_at=2025-01-01T11%3A" in service.queries[-1]
     service.date = None
+    assert "clock" not in run(client.main, ["usage", "7"], {0})[1]
+
+
+def test_redirect_to_what_is_no_text_is_not_the_users_mistake(service: Service, run: Run) -> None:
+    """The library reads where to, also if it is not to follow."""
+    service.status, service.location = 302, "http://\xff/"
+    assert "answers 302 Found" in run(client.main, ["links"], {3})[1]
+
+
+def test_slow_answer_does_not_make_the_clock_wrong(service: Service, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its date is that of its beginning."""
+    monkeypatch.setattr(rest, "CLOCK_SLACK_S", 1)
+    service.body_after_s = 3.0
     assert "clock" not in run(client.main, ["usage", "7"], {0})[1]
 
 
