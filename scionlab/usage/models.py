@@ -122,10 +122,11 @@ for _name in KEPT:
     UsageCounter.add_to_class(_name, models.PositiveBigIntegerField(default=0))
 
 
-def has_newer() -> models.Exists:
-    """Whether a counter's series and direction has a newer one: a recreated class has two for a while."""
-    both = {name: models.OuterRef(name) for name in ("series", "direction")}
-    return models.Exists(UsageCounter.objects.filter(**both, at__gt=models.OuterRef("at")))
+def has_newer(of: str = "series") -> models.Exists:
+    """Whether a counter's series, or Link, and direction has a newer one: a recreated class has two for a while."""
+    both = {name: models.OuterRef(name) for name in (of, "direction")}
+    at, pk = models.OuterRef("at"), models.OuterRef("pk")
+    return models.Exists(UsageCounter.objects.filter(models.Q(at__gt=at) | models.Q(at=at, pk__gt=pk), **both))
 
 
 class UsageTotals(models.Model):
