@@ -24,9 +24,9 @@ SEGMENT_LENGTH = 64
 
 class UsageSeries(models.Model):
     """One Link under one interface id of an attachment point. Never deleted: bills outlive Links and users. The text
-    columns identify it when its objects are deleted."""
+    columns identify it when its objects are deleted; `link` keeps the key of a deleted Link."""
 
-    link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
+    link = models.ForeignKey(Link, on_delete=models.DO_NOTHING, db_constraint=False, related_name="usage_series")
     host = models.ForeignKey(Host, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
     attachment_point = models.ForeignKey(
         AttachmentPoint, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series"

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
@@ -128,7 +129,7 @@ def test_an_interface_id_counts_for_the_link_that_had_it(
     roll_up()
     sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
     assert sums == {"owner@example.org": 1500, "teammate@example.org": 70_000}
-    assert UsageSeries.objects.get(owner_email="owner@example.org").link is None
+    assert not Link.objects.filter(pk=UsageSeries.objects.get(owner_email="owner@example.org").link_id).exists()
     assert store(host, early, T0 + MINUTE).stored  # of a configuration with the former link: nothing of the new one's
     roll_up()
     assert UsageDay.objects.get(series__owner_email="teammate@example.org").to_user_bytes == 70_000
@@ -145,14 +146,13 @@ def test_links_that_the_configuration_cannot_mean_are_told(host: Host, link: Lin
     generation_raise()
     assert store(host, body, T0) == Stored(stored=True, ignored_links=[1])
     assert not UsageSamples.objects.exists()
-    assert not UsageSeries.objects.exists()
 
 
 def test_traffic_below_a_document_that_is_not_ours_is_nobodys(host: Host, link: Link, receipt: HostReceipt) -> None:
     """After a restored backup interface 1 may be a lost AS's in the kernel, and somebody else's here."""
     HostReceipt.objects.update(content=HostReceipt.Content.FOREIGN)
     assert store(host, simple(host, T0, [1000]), T0 + MINUTE) == Stored(stored=True, ignored_links=[1])
-    assert not UsageSeries.objects.exists()
+    assert not UsageSamples.objects.exists()
     HostReceipt.objects.update(content=HostReceipt.Content.PROVEN)
     assert store(host, simple(host, T0 + MINUTE, [2000]), T0 + MINUTE) == Stored(stored=True)
 
@@ -165,6 +165,44 @@ def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts
     link_update(link_id=link.pk, active=False, actor=owner)
     assert store(host, late, T0 + MINUTE) == Stored(stored=True)
     assert levels()[0] == 2000
+
+
+def test_last_batch_of_a_deleted_link_counts_whoever_raised_h_before(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, user_as: UserAS, teammate: User
+) -> None:
+    store(host, simple(host, T0, [1000]), T0 + MINUTE)
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    last = simple(host, T0 + timedelta(seconds=10), [1500])
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    assert store(host, last, T0 + MINUTE) == Stored(stored=True)
+    assert levels()[0] == 1500
+
+
+def test_first_batch_of_a_link_counts_though_its_limit_was_changed_meanwhile(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, teammate: User
+) -> None:
+    first = simple(host, T0, [1000])
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    link_update(link_id=link.pk, limits=Limits(321, 321), actor=owner)
+    assert store(host, first, T0 + MINUTE) == Stored(stored=True)
+    assert levels()[0] == 1000
+
+
+def test_links_that_ended_before_their_first_batch_came_are_billed_to_their_owners(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, user_as: UserAS, teammate: User, stranger: User
+) -> None:
+    """All three had interface 1."""
+    bodies = [simple(host, T0, [1000], segment="1")]
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    short = attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    bodies.append(simple(host, T0 + MINUTE, [200], segment="2"))
+    user_as_delete(user_as_id=short.pk, actor=teammate)
+    attach(stranger, spec(ap, public_ip="198.51.100.9"))
+    bodies.append(simple(host, T0 + 2 * MINUTE, [30], segment="3"))
+    assert [store(host, body, T0 + 3 * MINUTE).ignored_links for body in bodies] == [[], [], []]
+    roll_up()
+    sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
+    assert sums == {"owner@example.org": 1000, "teammate@example.org": 200, "stranger@example.org": 30}
 
 
 def test_traffic_survives_its_attachment_point(host: Host, link: Link, ap: AttachmentPoint) -> None:
