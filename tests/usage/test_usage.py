@@ -18,6 +18,8 @@ from scionlab.limits.measured import DirectionUsage
 from scionlab.limits.update import link_update
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.versions import restarts
+from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.usage import rollup, tasks
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored
@@ -203,6 +205,29 @@ def test_links_that_ended_before_their_first_batch_came_are_billed_to_their_owne
     roll_up()
     sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
     assert sums == {"owner@example.org": 1000, "teammate@example.org": 200, "stranger@example.org": 30}
+
+
+def test_a_link_whose_removal_waits_for_a_restart_is_billed_until_then(
+    host: Host,
+    link: Link,
+    ap: AttachmentPoint,
+    owner: User,
+    user_as: UserAS,
+    teammate: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The interface id is another Link's already."""
+    monkeypatch.setattr(restarts, "AT_ONCE", 0)
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    waiting = simple(host, T0, [1000])
+    hosts_bump(config_ids=[host.pk])
+    after = simple(host, T0 + MINUTE, [200], segment="boot-2")
+    for body in (after, waiting):
+        assert store(host, body, T0 + 2 * MINUTE) == Stored(stored=True)
+    roll_up()
+    sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
+    assert sums == {"owner@example.org": 1000, "teammate@example.org": 200}
 
 
 def test_traffic_survives_its_attachment_point(host: Host, link: Link, ap: AttachmentPoint) -> None:
