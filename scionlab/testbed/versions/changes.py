@@ -175,7 +175,6 @@ class Changes:
                         is_told=False,
                     )
 
-
     def _tell_ends_changed(self) -> None:
         hosts = Host.objects.filter(pk__in=self._restarts).order_by("pk")
         for host_id, config_version, due_at in hosts.values_list("pk", "config_version", "restart_due_at"):
