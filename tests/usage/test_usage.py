@@ -35,7 +35,7 @@ from scionlab.usage.models import (
 )
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.usage.series import usage_of_link
+from scionlab.usage.series import usage_around, usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
@@ -99,6 +99,16 @@ def test_a_silent_agent_is_a_gap_and_what_it_found_then_is_no_rate(host: Host, l
     )
     assert point.to_user.kbit == 1
     assert point.from_user is None
+
+
+def test_an_interval_of_30_s_fills_its_steps_before_the_end_of_the_period(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0]), T0 + MINUTE)
+    store(host, simple(host, T0 + timedelta(seconds=30), [3750]), T0 + MINUTE)
+    assert rates(link, T0, T0 + timedelta(seconds=30), "10s") == [1, 1, 1]
+    assert rates(link, T0, T0 + timedelta(seconds=10), "10s") == [1]
+    first = usage_around(link.pk, [T0], before=timedelta(0), after=timedelta(seconds=10))[0][0]
+    assert first.to_user is not None
+    assert first.to_user.kbit == 1
 
 
 def test_a_new_segment_counts_from_zero_and_never_shows_a_spike(host: Host, link: Link) -> None:
