@@ -85,7 +85,11 @@ def series_of(link: Link | None = None, **values: Any) -> UsageSeries:
         near, far = link.interface_a, link.interface_b.AS
         usual |= {"host": near.host, "attachment_point": link.attachment_point, "interface_id": near.interface_id}
         usual |= {"ap_isd_as": near.AS.isd_as, "isd_as": far.isd_as, "owner_email": far.useras.owner.email}
-    return UsageSeries.objects.create(link=link, **{**usual, **values})
+    values = {**usual, **values}
+    if link is None:
+        return UsageSeries.objects.create(link_id=0, **values)
+    found, _ = UsageSeries.objects.update_or_create(link=link, defaults=values)  # there since the Link was made
+    return found
 
 
 def iso(moment: datetime) -> str:

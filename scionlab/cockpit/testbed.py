@@ -22,7 +22,7 @@ from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.platform.notation.local_time import say_time
 from scionlab.testbed import selectors
-from scionlab.testbed.cockpit import OFFERS, Rate, Trouble
+from scionlab.testbed.cockpit import OFFERS, Rate, Trouble, sum_of
 from scionlab.testbed.models import AttachmentPoint, BandwidthPolicy, Host
 from scionlab.testbed.models.installed import FILES_WORDS, FilesState, files_state
 
@@ -105,9 +105,8 @@ class ApState:
     @property
     def used_share(self) -> float | None:
         """Current traffic of the busier direction, as a fraction of the uplink."""
-        if not self.ap.uplink_kbit or self.used is None:
-            return None
-        return self.used.highest_kbit / self.ap.uplink_kbit
+        highest_kbit = None if self.used is None else self.used.highest_kbit
+        return highest_kbit / self.ap.uplink_kbit if self.ap.uplink_kbit and highest_kbit is not None else None
 
     # --- the agent ----------------------------------------------------------------------------------------
 
@@ -281,5 +280,5 @@ def load_talkers(state: ApState, *, now: datetime) -> dict[int, Rate]:
     """Load the Links of one attachment point with the most traffic."""
     rates = {key: rate for offer in OFFERS for key, rate in offer.rates_of_links(state.ap, now).items()}
     if rates:
-        state.used = Rate(*(sum(one) for one in zip(*rates.values(), strict=True)))
+        state.used = sum_of(rates.values())
     return rates

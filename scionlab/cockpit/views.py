@@ -81,7 +81,7 @@ def overview(request: PageRequest) -> HttpResponse:
             "links": lambda state: state.active_links,
             "sum": lambda state: max(state.standing),
             "over": lambda state: state.oversubscription or 0,
-            "used": lambda state: state.used.highest_kbit if state.used else -1,
+            "used": lambda state: _highest(state.used),
         },
         highest_first=("trouble", "gaps", "links", "sum", "over", "used"),
     )
@@ -103,6 +103,11 @@ def overview(request: PageRequest) -> HttpResponse:
         "shows": [(value, words) for value, (words, _) in SHOWS.items()],
     }
     return render(request, "cockpit/overview.html", context)
+
+
+def _highest(rate: Rate | None) -> int:
+    """For an order; unknown traffic is below all other."""
+    return -1 if rate is None or rate.highest_kbit is None else rate.highest_kbit
 
 
 def _is_named(state: ApState, text: str) -> bool:
@@ -175,9 +180,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
     )
     keys: Any = order.ordered(links).values_list("pk", flat=True)
     if order.name == "used":
-        keys = sorted(
-            keys, key=lambda key: rates[key].highest_kbit if key in rates else -1, reverse=order.is_descending
-        )
+        keys = sorted(keys, key=lambda key: _highest(rates.get(key)), reverse=order.is_descending)
     page: Page[Any] = page_of(request, keys, LINKS_PER_PAGE, count=state.states.total())
     talkers = list(rates)[:TALKERS_SHOWN]
     shown = list(page.object_list)

@@ -7,7 +7,7 @@ overridden.
 # ruff: noqa: ARG002  an app overrides what it needs
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -21,14 +21,20 @@ from scionlab.web.admin.columns import Tone
 
 
 class Rate(NamedTuple):
-    """Current traffic [kbit/s], from the newest samples of the Links."""
+    """Current traffic [kbit/s], from the newest samples of the Links; None: unknown."""
 
-    to_user_kbit: int
-    from_user_kbit: int
+    to_user_kbit: int | None
+    from_user_kbit: int | None
 
     @property
-    def highest_kbit(self) -> int:
-        return max(self)
+    def highest_kbit(self) -> int | None:
+        return max((one for one in self if one is not None), default=None)
+
+
+def sum_of(rates: Collection[Rate]) -> Rate:
+    """As far as known."""
+    known = ([one for one in side if one is not None] for side in zip(*rates, strict=True))
+    return Rate(*(sum(side) if side else None for side in known)) if rates else Rate(None, None)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ the change, with the locks of its service held, in the order of INSTALLED_APPS; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from scionlab.accounts.models import User
@@ -39,6 +39,10 @@ class Life:
 
     def deployed(self, host_id: int) -> None:
         """The stock client confirmed that it has installed a newer configuration."""
+
+    def ends_changed(self, host_id: int, link_ids: Collection[int], config_version: int) -> None:
+        """Links that configurations of this attachment point's host have, have otherwise, or have no longer from this
+        H on; they may be deleted already. Called last."""
 
     def links_end(self, links: Sequence[Link], *, actor: User | None, why: str) -> None:
         """They are deactivated or deleted: what is temporary ends with them. The caller raises the counters."""

@@ -12,7 +12,9 @@ class UsageConfig(AppConfig):
         from scionlab.limits.pages.change_lines import DRAWN
         from scionlab.limits.pages.panels import LINK_PANELS
         from scionlab.testbed.cockpit import OFFERS
+        from scionlab.testbed.life import LIVES
         from scionlab.usage.cockpit.offer import TrafficOffer
+        from scionlab.usage.life import SeriesLife
         from scionlab.usage.measured import MeasuredTraffic
         from scionlab.usage.pages.change_lines import drawn_lines
         from scionlab.usage.pages.dials import sums_of
@@ -20,6 +22,7 @@ class UsageConfig(AppConfig):
         from scionlab.usage.pages.usage_panel import sparks_of
         from scionlab.user_ases.pages.panels import AS_LINES, LINK_PARTS, LinesOfASes, PartOfLinks
 
+        LIVES.append(SeriesLife())
         TRAFFIC.append(MeasuredTraffic())
         LINK_PANELS.extend([NOW, USAGE])
         DRAWN.append(drawn_lines)

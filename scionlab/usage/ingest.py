@@ -6,12 +6,13 @@ A constant number of SQL statements for any number of links. docs/adr/0015 has t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
 from msgspec import structs
 
 from scionlab.enforcement.counters import KEPT, counts_of
@@ -45,7 +46,7 @@ class Stored:
     ignored_links: list[int] = field(default_factory=list)
 
 
-class _End(NamedTuple):
+class End(NamedTuple):
     link_id: int
     attachment_point_id: int
     ap_isd_as: str
@@ -110,65 +111,47 @@ def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
     newest = hosts.values_list("config_version", flat=True).first()
     if newest is None or generation != selectors.generation() or config_version > newest:
         return {}
-    ends = _ends(host_id)
-    found = _locked(host_id, batch)
-    missing = [
-        UsageSeries(
-            link_id=end.link_id,
-            host_id=host_id,
-            attachment_point_id=end.attachment_point_id,
-            interface_id=interface_id,
-            ap_isd_as=end.ap_isd_as,
-            isd_as=end.isd_as,
-            owner_email=end.owner_email,
-            first_config_version=end.wanted_config_version,
-            last_config_version=config_version,
-        )
+    ends = ends_of(host_id)
+    chosen = _locked(host_id, batch, ends)
+    missing = {
+        interface_id: end
         for interface_id, end in ends.items()
         if interface_id in batch.links
-        and (interface_id, end.link_id) not in found
+        and (interface_id not in chosen or chosen[interface_id].link_id != end.link_id)
         # In an older configuration the interface id may have belonged to a deleted Link.
         and end.wanted_config_version <= config_version
-    ]
-    if missing:
-        UsageSeries.objects.bulk_create(missing, ignore_conflicts=True)  # another batch may create them now
-        found = _locked(host_id, batch)
-    chosen = dict(_choose(batch, ends, found))
+    }
+    if missing:  # Links that the importer made, or from before this app was installed
+        rows = [new_series(host_id, *one, one[1].wanted_config_version, config_version) for one in missing.items()]
+        UsageSeries.objects.bulk_create(rows, ignore_conflicts=True)  # another batch may create them now
+        chosen = _locked(host_id, batch, ends)
     _keep_up(chosen, ends, config_version)
     return chosen
 
 
-def _locked(host_id: int, batch: Batch) -> dict[tuple[int, int | None], UsageSeries]:
-    """By interface id and Link; of several with deleted Links the newest that the batch can be about."""
+def _locked(host_id: int, batch: Batch, ends: Mapping[int, End]) -> dict[int, UsageSeries]:
+    """That of the Link with the interface id; otherwise, while the configuration contained it, that of a Link that
+    ended meanwhile: its last traffic is billed, too."""
+    version = batch.version[1]
     rows = (
         UsageSeries.objects.select_for_update(no_key=True)
-        .filter(host_id=host_id, interface_id__in=list(batch.links), first_config_version__lte=batch.version[1])
+        .filter(host_id=host_id, interface_id__in=list(batch.links), first_config_version__lte=version)
         .order_by("pk")
     )
-    return {(row.interface_id, row.link_id): row for row in rows}
+    return {row.interface_id: row for row in rows if _has(ends, row) or version <= row.last_config_version}
 
 
-def _choose(
-    batch: Batch, ends: Mapping[int, _End], found: Mapping[tuple[int, int | None], UsageSeries]
-) -> Iterator[tuple[int, UsageSeries]]:
-    """That of the Link with the interface id; otherwise, while the configuration contained it, that of a Link deleted
-    meanwhile: its last traffic is billed, too."""
-    for interface_id in batch.links:
-        end = ends.get(interface_id)
-        living = None if end is None else found.get((interface_id, end.link_id))
-        gone = found.get((interface_id, None))
-        if living is not None:
-            yield interface_id, living
-        elif gone is not None and batch.version[1] <= gone.last_config_version:
-            yield interface_id, gone
+def _has(ends: Mapping[int, End], row: UsageSeries) -> bool:
+    """Whether the interface id is this Link's now."""
+    end = ends.get(row.interface_id)
+    return end is not None and end.link_id == row.link_id
 
 
-def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, _End], config_version: int) -> None:
+def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, End], config_version: int) -> None:
     """Update to the newest configuration with the Link, and its owner's current address."""
     changed = []
     for interface_id, row in chosen.items():
-        end = ends.get(interface_id)
-        owner = end.owner_email if end is not None and end.link_id == row.link_id else row.owner_email
+        owner = ends[interface_id].owner_email if _has(ends, row) else row.owner_email
         if row.last_config_version < config_version or row.owner_email != owner:
             row.last_config_version = max(row.last_config_version, config_version)
             row.owner_email = owner
@@ -177,9 +160,26 @@ def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, _End], config
         UsageSeries.objects.bulk_update(changed, ["last_config_version", "owner_email"], batch_size=1000)
 
 
-def _ends(host_id: int) -> dict[int, _End]:
-    """The Links that this host limits, as plain values: thousands of objects with relations are slow."""
-    rows = Link.objects.filter(
+def new_series(host_id: int, interface_id: int, end: End, first: int, last: int) -> UsageSeries:
+    """Not saved. `first` and `last`: H of the host's configurations with the Link."""
+    return UsageSeries(
+        link_id=end.link_id,
+        host_id=host_id,
+        attachment_point_id=end.attachment_point_id,
+        interface_id=interface_id,
+        ap_isd_as=end.ap_isd_as,
+        isd_as=end.isd_as,
+        owner_email=end.owner_email,
+        first_config_version=first,
+        last_config_version=last,
+    )
+
+
+def ends_of(host_id: int, links: QuerySet[Link] | None = None) -> dict[int, End]:
+    """The Links that this host limits, or those of them in `links`, by interface id. As plain values: thousands of
+    objects with relations are slow."""
+    found = Link.objects.all() if links is None else links
+    rows = found.filter(
         type=Link.Type.PROVIDER,
         interface_a__host_id=host_id,
         interface_a__AS__attachment_point__isnull=False,
@@ -196,7 +196,7 @@ def _ends(host_id: int) -> dict[int, _End]:
         "wanted_config_version",
     )
     return {
-        row[0]: _End(row[1], row[2], format_isd_as(row[3], row[4]), format_isd_as(row[5], row[6]), row[7], row[8])
+        row[0]: End(row[1], row[2], format_isd_as(row[3], row[4]), format_isd_as(row[5], row[6]), row[7], row[8])
         for row in rows
     }
 

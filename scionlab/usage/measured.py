@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from scionlab.limits.measured import UsagePoint
+from scionlab.testbed.cockpit import sum_of
 from scionlab.usage.report import rates_now
 from scionlab.usage.series import usage_of_link, usage_of_links
 
@@ -18,4 +19,4 @@ class MeasuredTraffic:
         return usage_of_link(link_id, begins_at=begins_at, ends_at=ends_at, step="10s").points
 
     def now_kbit(self, attachment_point_id: int, *, now: datetime) -> int:
-        return max(map(sum, zip(*rates_now(attachment_point_id, now=now).values(), strict=True)), default=0)
+        return sum_of(rates_now(attachment_point_id, now=now).values()).highest_kbit or 0

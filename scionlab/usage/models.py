@@ -24,9 +24,9 @@ SEGMENT_LENGTH = 64
 
 class UsageSeries(models.Model):
     """One Link under one interface id of an attachment point. Never deleted: bills outlive Links and users. The text
-    columns identify it when its objects are deleted."""
+    columns identify it when its objects are deleted; `link` keeps the key of a deleted Link."""
 
-    link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
+    link = models.ForeignKey(Link, on_delete=models.DO_NOTHING, db_constraint=False, related_name="usage_series")
     host = models.ForeignKey(Host, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series")
     attachment_point = models.ForeignKey(
         AttachmentPoint, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage_series"
@@ -122,10 +122,11 @@ for _name in KEPT:
     UsageCounter.add_to_class(_name, models.PositiveBigIntegerField(default=0))
 
 
-def has_newer() -> models.Exists:
-    """Whether a counter's series and direction has a newer one: a recreated class has two for a while."""
-    both = {name: models.OuterRef(name) for name in ("series", "direction")}
-    return models.Exists(UsageCounter.objects.filter(**both, at__gt=models.OuterRef("at")))
+def has_newer(of: str = "series") -> models.Exists:
+    """Whether a counter's series, or Link, and direction has a newer one: a recreated class has two for a while."""
+    both = {name: models.OuterRef(name) for name in (of, "direction")}
+    at, pk = models.OuterRef("at"), models.OuterRef("pk")
+    return models.Exists(UsageCounter.objects.filter(models.Q(at__gt=at) | models.Q(at=at, pk__gt=pk), **both))
 
 
 class UsageTotals(models.Model):

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
-from django.db.models import Max, Sum
+from django.db.models import Max, QuerySet, Sum
 
 from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed.cockpit import Rate
-from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth
+from scionlab.usage.models import UsageCounter, UsageDay, UsageMonth, has_newer
 from scionlab.usage.totals import month_begin, next_month
 
 NOW: Final = timedelta(seconds=180)  # maximum age of a current sample; agents upload once a minute
@@ -131,13 +131,16 @@ def _sorted(rows: Iterable[TrafficRow]) -> list[TrafficRow]:
 # --- now ------------------------------------------------------------------------------------------------------
 
 
+def newest_counters(*, now: datetime) -> QuerySet[UsageCounter]:
+    """Of each active Link and direction the newest, with a sample of at most 180 s."""
+    return UsageCounter.objects.filter(at__gte=now - NOW, series__link__active=True).exclude(has_newer("series__link"))
+
+
 def rates_now(attachment_point_id: int, *, now: datetime) -> dict[int, Rate]:
-    """By Link with a sample of at most 180 s, most traffic first; 0 in a direction without a rate. One statement."""
-    counters = UsageCounter.objects.filter(
-        series__attachment_point=attachment_point_id, series__link__isnull=False, at__gte=now - NOW
-    )
-    newest: dict[int, dict[str, int]] = {}
-    for link_id, direction, kbit in counters.order_by("at").values_list("series__link", "direction", "kbit"):
-        newest.setdefault(link_id, dict.fromkeys(DIRECTIONS, 0))[direction] = kbit or 0
-    rates = {link_id: Rate(*both.values()) for link_id, both in newest.items()}
-    return dict(sorted(rates.items(), key=lambda one: (-sum(one[1]), one[0])))
+    """By active Link with a sample of at most 180 s, most traffic first. One statement."""
+    counters = newest_counters(now=now).filter(series__attachment_point=attachment_point_id)
+    found: dict[int, dict[str, int | None]] = {}
+    for link_id, direction, kbit in counters.values_list("series__link", "direction", "kbit"):
+        found.setdefault(link_id, dict.fromkeys(DIRECTIONS))[direction] = kbit
+    rates = {link_id: Rate(*both.values()) for link_id, both in found.items()}
+    return dict(sorted(rates.items(), key=lambda one: (-sum(kbit or 0 for kbit in one[1]), one[0])))

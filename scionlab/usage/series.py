@@ -19,6 +19,7 @@ from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.limits.measured import DirectionUsage, UsagePoint
 from scionlab.platform.clock import database_now
 from scionlab.usage.compact import totals_unpack
+from scionlab.usage.counting import LONGEST_INTERVAL_MS
 from scionlab.usage.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.packing import LONGEST_ROW_MS, unpack
 from scionlab.usage.rows import NAMES, Both, nothing, totals_of
@@ -99,7 +100,10 @@ def usage_around(
     kept. One statement, none without moments."""
     size_ms = TEN_SECONDS_MS
     spans = [(to_ms(at - before) // size_ms * size_ms, -(-to_ms(at + after) // size_ms) * size_ms) for at in moments]
-    near = [Q(begins_at__gte=of_ms(first - LONGEST_ROW_MS), begins_at__lt=of_ms(end + 15_000)) for first, end in spans]
+    near = [
+        Q(begins_at__gte=of_ms(first - LONGEST_ROW_MS), begins_at__lt=of_ms(end + LONGEST_INTERVAL_MS))
+        for first, end in spans
+    ]
     rows: list[_SampleRow] = []
     if near:
         found = UsageSamples.objects.filter(reduce(or_, near), series__link=link_id).order_by("begins_at", "pk")
@@ -107,7 +111,7 @@ def usage_around(
     several = []
     for first, end in spans:
         buckets: dict[int, Both] = {}
-        mine = [row for row in rows if first - LONGEST_ROW_MS <= to_ms(row[0]) < end + 15_000]
+        mine = [row for row in rows if first - LONGEST_ROW_MS <= to_ms(row[0]) < end + LONGEST_INTERVAL_MS]
         _add_samples(buckets, mine, of_ms(first), of_ms(end), size_ms)
         several.append([_point(of_ms(at_ms), buckets.get(at_ms)) for at_ms in range(first, end, size_ms)])
     return several
@@ -122,11 +126,11 @@ def _rows_of_samples(
     link_id: int, begins_at: datetime, ends_at: datetime, *, waiting: bool = False
 ) -> Iterable[_SampleRow]:
     """Rows that may cover this time; `waiting`: those that are not rolled up yet."""
-    # The middle of a sample's interval decides where it counts, and that is at most 15 s before it.
+    # A sample counts where its interval is, which begins at most 30 s before it.
     rows = UsageSamples.objects.filter(
         series__link=link_id,
         begins_at__gte=begins_at - timedelta(milliseconds=LONGEST_ROW_MS),
-        begins_at__lt=ends_at + timedelta(seconds=15),
+        begins_at__lt=ends_at + timedelta(milliseconds=LONGEST_INTERVAL_MS),
     )
     if waiting:
         rows = rows.filter(batch__rolled_up=False)

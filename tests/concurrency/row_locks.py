@@ -72,7 +72,7 @@ class RowLocks:
         now = [row for place in range(len(ORDER)) for row in self._rows(place)]
         new = [row for row in now if row not in self._held]
         self.count += len(new)
-        is_delete = sql.lstrip().startswith("DELETE") or "SET NULL" in sql
+        is_delete = re.match(r'\s*DELETE|UPDATE "\w+" SET "\w+" = NULL WHERE', sql)
         if not is_delete:  # what goes along with a deleted row is found in no order of ours
             self._judge(new, sql)
         self._held += new

@@ -148,6 +148,10 @@ SHOWN = {
     "dropped": (rates(side(62_500, dropped=12_500)), "500 of 500 kbit/s 100 kbit/s dropped"),
     "blocked": (rates(side(0, 0)), "To your AS blocked From"),
     "observed": (rates(side(51_500), in_force=False), "To your AS 412 kbit/s no limit in force"),
+    "over 5 s": (
+        rates(side(5 * 51_500), over_ms=5000),
+        "To your AS 412 of 500 kbit/s From your AS 0 of 500 kbit/s Mean of 5 s",
+    ),
     "one direction": (rates(None), "From your AS 0 of 500 kbit/s Traffic in one second"),
     "half a second": (rates(side(51_500), over_ms=500), "824 of 500 kbit/s"),
 }

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.enforcement.generation import generation_raise
 from scionlab.enforcement.models import HostReceipt
@@ -17,6 +18,8 @@ from scionlab.limits.measured import DirectionUsage
 from scionlab.limits.update import link_update
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.testbed.versions import restarts
+from scionlab.testbed.versions.counters import hosts_bump
 from scionlab.usage import rollup, tasks
 from scionlab.usage.compact import totals_unpack
 from scionlab.usage.ingest import Stored
@@ -32,7 +35,7 @@ from scionlab.usage.models import (
 )
 from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import prune, roll_up
-from scionlab.usage.series import usage_of_link
+from scionlab.usage.series import usage_around, usage_of_link
 from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.factories import attach, spec
@@ -98,6 +101,16 @@ def test_a_silent_agent_is_a_gap_and_what_it_found_then_is_no_rate(host: Host, l
     assert point.from_user is None
 
 
+def test_an_interval_of_30_s_fills_its_steps_before_the_end_of_the_period(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0]), T0 + MINUTE)
+    store(host, simple(host, T0 + timedelta(seconds=30), [3750]), T0 + MINUTE)
+    assert rates(link, T0, T0 + timedelta(seconds=30), "10s") == [1, 1, 1]
+    assert rates(link, T0, T0 + timedelta(seconds=10), "10s") == [1]
+    first = usage_around(link.pk, [T0], before=timedelta(0), after=timedelta(seconds=10))[0][0]
+    assert first.to_user is not None
+    assert first.to_user.kbit == 1
+
+
 def test_a_new_segment_counts_from_zero_and_never_shows_a_spike(host: Host, link: Link) -> None:
     store(host, simple(host, T0, [5_000_000, 5_001_000]), T0 + MINUTE)
     store(host, simple(host, T0 + timedelta(seconds=20), [700_000, 701_000], segment="boot-2"), T0 + MINUTE)
@@ -128,7 +141,7 @@ def test_an_interface_id_counts_for_the_link_that_had_it(
     roll_up()
     sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
     assert sums == {"owner@example.org": 1500, "teammate@example.org": 70_000}
-    assert UsageSeries.objects.get(owner_email="owner@example.org").link is None
+    assert not Link.objects.filter(pk=UsageSeries.objects.get(owner_email="owner@example.org").link_id).exists()
     assert store(host, early, T0 + MINUTE).stored  # of a configuration with the former link: nothing of the new one's
     roll_up()
     assert UsageDay.objects.get(series__owner_email="teammate@example.org").to_user_bytes == 70_000
@@ -145,14 +158,13 @@ def test_links_that_the_configuration_cannot_mean_are_told(host: Host, link: Lin
     generation_raise()
     assert store(host, body, T0) == Stored(stored=True, ignored_links=[1])
     assert not UsageSamples.objects.exists()
-    assert not UsageSeries.objects.exists()
 
 
 def test_traffic_below_a_document_that_is_not_ours_is_nobodys(host: Host, link: Link, receipt: HostReceipt) -> None:
     """After a restored backup interface 1 may be a lost AS's in the kernel, and somebody else's here."""
     HostReceipt.objects.update(content=HostReceipt.Content.FOREIGN)
     assert store(host, simple(host, T0, [1000]), T0 + MINUTE) == Stored(stored=True, ignored_links=[1])
-    assert not UsageSeries.objects.exists()
+    assert not UsageSamples.objects.exists()
     HostReceipt.objects.update(content=HostReceipt.Content.PROVEN)
     assert store(host, simple(host, T0 + MINUTE, [2000]), T0 + MINUTE) == Stored(stored=True)
 
@@ -165,6 +177,67 @@ def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts
     link_update(link_id=link.pk, active=False, actor=owner)
     assert store(host, late, T0 + MINUTE) == Stored(stored=True)
     assert levels()[0] == 2000
+
+
+def test_last_batch_of_a_deleted_link_counts_whoever_raised_h_before(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, user_as: UserAS, teammate: User
+) -> None:
+    store(host, simple(host, T0, [1000]), T0 + MINUTE)
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    last = simple(host, T0 + timedelta(seconds=10), [1500])
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    assert store(host, last, T0 + MINUTE) == Stored(stored=True)
+    assert levels()[0] == 1500
+
+
+def test_first_batch_of_a_link_counts_though_its_limit_was_changed_meanwhile(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, teammate: User
+) -> None:
+    first = simple(host, T0, [1000])
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    link_update(link_id=link.pk, limits=Limits(321, 321), actor=owner)
+    assert store(host, first, T0 + MINUTE) == Stored(stored=True)
+    assert levels()[0] == 1000
+
+
+def test_links_that_ended_before_their_first_batch_came_are_billed_to_their_owners(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, user_as: UserAS, teammate: User, stranger: User
+) -> None:
+    """All three had interface 1."""
+    bodies = [simple(host, T0, [1000], segment="1")]
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    short = attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    bodies.append(simple(host, T0 + MINUTE, [200], segment="2"))
+    user_as_delete(user_as_id=short.pk, actor=teammate)
+    attach(stranger, spec(ap, public_ip="198.51.100.9"))
+    bodies.append(simple(host, T0 + 2 * MINUTE, [30], segment="3"))
+    assert [store(host, body, T0 + 3 * MINUTE).ignored_links for body in bodies] == [[], [], []]
+    roll_up()
+    sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
+    assert sums == {"owner@example.org": 1000, "teammate@example.org": 200, "stranger@example.org": 30}
+
+
+def test_a_link_whose_removal_waits_for_a_restart_is_billed_until_then(
+    host: Host,
+    link: Link,
+    ap: AttachmentPoint,
+    owner: User,
+    user_as: UserAS,
+    teammate: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The interface id is another Link's already."""
+    monkeypatch.setattr(restarts, "AT_ONCE", 0)
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    waiting = simple(host, T0, [1000])
+    hosts_bump(config_ids=[host.pk])
+    after = simple(host, T0 + MINUTE, [200], segment="boot-2")
+    for body in (after, waiting):
+        assert store(host, body, T0 + 2 * MINUTE) == Stored(stored=True)
+    roll_up()
+    sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
+    assert sums == {"owner@example.org": 1000, "teammate@example.org": 200}
 
 
 def test_traffic_survives_its_attachment_point(host: Host, link: Link, ap: AttachmentPoint) -> None:

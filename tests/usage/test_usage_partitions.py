@@ -17,7 +17,7 @@ from scionlab.usage.models import UsageBatch, UsageDay, UsageMonth, UsageSeries,
 from scionlab.usage.pages.usage_panel import usage_panel
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import usage_of_link
-from tests.usage_world import add_slot, series_of, simple, store, stored_samples, stored_sums
+from tests.usage_world import Column, add_slot, document, series_of, simple, store, stored_samples, stored_sums
 
 pytestmark = pytest.mark.django_db
 
@@ -212,3 +212,14 @@ def test_bytes_without_a_rate_are_no_silence_of_the_attachment_point(host: Host,
     assert [one.bytes for one in panel.directions] == [7, 0]
     assert panel.is_empty is False
     assert usage_panel(link, "day", now=MIDNIGHT + 2 * DAY).is_empty is True
+
+
+def test_an_idle_link_without_a_rate_is_no_silence_of_the_attachment_point(host: Host, link: Link) -> None:
+    """As of an agent with an interval above 30 s."""
+    minutes = [MIDNIGHT - number * timedelta(minutes=1) for number in range(60, 57, -1)]
+    idle = Column("boot-1", [(1000, 0, 0, 0, 0)] * 3)
+    store(host, document(host, minutes, {1: {"to_user": idle}}), MIDNIGHT)
+    panel = usage_panel(link, "day", now=MIDNIGHT)
+    assert panel.is_empty is False
+    assert panel.rows[-1][0].is_measured is True
+    assert panel.rows[-1][1].is_measured is False

@@ -14,9 +14,13 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
 from scionlab.accounts.models import User
-from scionlab.testbed.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.cockpit.testbed import load_talkers, load_use, read_testbed
+from scionlab.limits.update import link_update
+from scionlab.testbed.models import AttachmentPoint, Host, Interface, Link, UserAS
 from scionlab.usage import months
+from scionlab.usage.cockpit.offer import TrafficOffer
 from scionlab.usage.formats import usage_csv, usage_document
+from scionlab.usage.measured import MeasuredTraffic
 from scionlab.usage.models import UsageMonth, UsageSeries, UsageSlot
 from scionlab.usage.report import TrafficRow, monthly_traffic, rates_now
 from scionlab.usage.rollup import roll_up
@@ -116,8 +120,36 @@ def test_top_talkers(host: Host, link: Link, other: Link, django_assert_num_quer
     ap_id = host.attachment_point.pk
     with django_assert_num_queries(1):
         found = rates_now(ap_id, now=T0 + MINUTE)
-    assert list(found.items()) == [(other.pk, (1000, 0)), (link.pk, (0, 0))]
+    assert list(found.items()) == [(other.pk, (1000, 0)), (link.pk, (0, None))]
     assert rates_now(ap_id, now=T0 + 4 * MINUTE) == {}
+
+
+def test_a_rate_that_is_not_known_is_not_0(host: Host, link: Link, other: Link) -> None:
+    """Of the first sample of a class; the sum is of what is known."""
+    first, two = Column("a", [(1000, 7, 1, 0, 0)]), Column("b", [(1000, 0, 0, 0, 0), (1000, 1_250_000, 9, 0, 0)])
+    store(host, document(host, [T0], {1: {"to_user": first}}), T0)
+    ap_id = host.attachment_point.pk
+    assert TrafficOffer().rates_of_points(T0) == {ap_id: (None, None)}
+    assert rates_now(ap_id, now=T0) == {link.pk: (None, None)}
+    assert rates_now(ap_id, now=T0)[link.pk].highest_kbit is None
+    store(host, document(host, [T0, T0 + timedelta(seconds=10)], {2: {"to_user": two}}), T0 + MINUTE)
+    assert TrafficOffer().rates_of_points(T0 + MINUTE) == {ap_id: (1000, None)}
+    assert MeasuredTraffic().now_kbit(ap_id, now=T0 + MINUTE) == 1000
+
+
+def test_overview_and_page_of_an_attachment_point_have_the_same_rates(host: Host, link: Link, owner: User) -> None:
+    """The importer gave the Link another interface id; then it is deactivated."""
+    store(host, simple(host, T0, [0, 1_250_000]), T0 + MINUTE)
+    Interface.objects.filter(link_as_a=link).update(interface_id=9)
+    later = T0 + timedelta(seconds=20)
+    store(host, simple(host, later, [0, 2_500_000], segment="b", interface_id=9), T0 + MINUTE)
+    state = read_testbed(now=T0 + MINUTE, attachment_point_id=host.attachment_point.pk).states[0]
+    load_use([state], now=T0 + MINUTE)
+    assert state.used == (2000, None)
+    load_talkers(state, now=T0 + MINUTE)
+    assert state.used == (2000, None)
+    link_update(link_id=link.pk, active=False, actor=owner)
+    assert TrafficOffer().rates_of_points(T0 + MINUTE) == rates_now(host.attachment_point.pk, now=T0 + MINUTE) == {}
 
 
 # --- of one link ----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from bandwidth_config import Limits
 from scionlab.accounts.models import User
 from scionlab.platform.clock import database_now
 from scionlab.testbed import locks
+from scionlab.testbed.life import LIVES
 from scionlab.testbed.models import HeldLinkEnd, Host, Interface, Link
 from scionlab.testbed.models.link_ends import IN_DOCUMENT, Geometry
 from scionlab.testbed.models.link_settings import Raises, names_raising
@@ -162,6 +163,7 @@ class Changes:
             limits_ids |= held_ids & self._switched_ids
         hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
         self._mark_wanted()
+        self._tell_ends_changed()
         return config_ids | limits_ids
 
     def _mark_wanted(self) -> None:
@@ -180,6 +182,12 @@ class Changes:
                         changed_at=database_now(),
                         is_told=False,
                     )
+
+    def _tell_ends_changed(self) -> None:
+        hosts = Host.objects.filter(pk__in=self._restarts).order_by("pk")
+        for host_id, config_version, due_at in hosts.values_list("pk", "config_version", "restart_due_at"):
+            for life in LIVES:
+                life.ends_changed(host_id, self._restarts[host_id].keys(), config_version + (due_at is not None))
 
 
 def read_links(link_ids: set[int]) -> list[Link]:

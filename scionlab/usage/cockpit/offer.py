@@ -8,22 +8,22 @@ from typing import Any
 
 from django.db.models import Sum
 
+from scionlab.enforcement.directions import DIRECTIONS
 from scionlab.testbed.cockpit import MenuEntry, Offer, Rate
 from scionlab.testbed.models import AttachmentPoint
 from scionlab.usage.cockpit.uplink_plot import uplink_plot
-from scionlab.usage.models import UsageCounter, has_newer
-from scionlab.usage.report import NOW, rates_now
+from scionlab.usage.report import newest_counters, rates_now
 
 
 class TrafficOffer(Offer):
     menu = (MenuEntry("cockpit_traffic", "traffic", "Traffic and cost"),)
 
     def rates_of_points(self, now: datetime) -> Mapping[int, Rate]:
-        counters = UsageCounter.objects.filter(at__gte=now - NOW, series__link__isnull=False).exclude(has_newer())
-        sums: dict[int, dict[str, int]] = {}
-        for row in counters.values("series__attachment_point", "direction").annotate(total=Sum("kbit")).order_by():
-            sums.setdefault(row["series__attachment_point"], {})[row["direction"]] = row["total"] or 0
-        return {key: Rate(rates.get("to_user", 0), rates.get("from_user", 0)) for key, rates in sums.items()}
+        rows = newest_counters(now=now).values_list("series__attachment_point", "direction")
+        sums: dict[int, dict[str, int | None]] = {}
+        for key, direction, kbit in rows.annotate(total=Sum("kbit")).order_by():
+            sums.setdefault(key, dict.fromkeys(DIRECTIONS))[direction] = None if kbit is None else int(kbit)
+        return {key: Rate(*both.values()) for key, both in sums.items()}
 
     def rates_of_links(self, ap: AttachmentPoint, now: datetime) -> Mapping[int, Rate]:
         return rates_now(ap.pk, now=now)

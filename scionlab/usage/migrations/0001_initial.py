@@ -96,7 +96,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False)),
                 ('attachment_point', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.attachmentpoint')),
                 ('host', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.host')),
-                ('link', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='usage_series', to='testbed.link')),
+                ('link', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='usage_series', to='testbed.link')),
             ],
             options={
                 'verbose_name_plural': 'usage series',

@@ -48,7 +48,8 @@ class Dial:
 class Now:
     """One or several Links. No dials: no recent rates. `told_at`: end of the reported second, None if there was none.
     Not `is_fresh`: older than 2 s; then either `is_expected`, because pages have only begun to ask, or they have asked
-    for `waited_s` without an answer. `reporting` of `count` Links are in the sums. Refresh in `due_ms`."""
+    for `waited_s` without an answer. `reporting` of `count` Links are in the sums, over at most `over_s`. Refresh in
+    `due_ms`."""
 
     told_at: datetime | None
     is_fresh: bool
@@ -58,6 +59,7 @@ class Now:
     due_ms: int
     reporting: int
     count: int
+    over_s: float
 
 
 def now_of(link: Link) -> Now:
@@ -104,6 +106,7 @@ def _now(answers: Sequence[live.Answer | None]) -> Now:
         round(min(_EACH_MS + _ON_ITS_WAY_MS, max(_SOONEST_MS, due_ms))),
         len(fresh),
         len(answers),
+        round(max((one.over_ms for one in chosen), default=0) / 1000, 1),
     )
 
 

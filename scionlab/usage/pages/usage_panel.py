@@ -92,7 +92,7 @@ class UsagePanel:
 
     @property
     def is_empty(self) -> bool:
-        return all(direction.plot.is_empty and not direction.bytes for direction in self.directions)
+        return not any(slot.is_measured for direction in self.directions for slot in direction.slots)
 
     @property
     def begins_text(self) -> str:

@@ -52,6 +52,11 @@ class Slot:
     at_limit_s: float
     covered_s: float
 
+    @property
+    def is_measured(self) -> bool:
+        """Of usage: there are figures, perhaps without a rate."""
+        return self.limit_kbit is not None
+
 
 def slots_of(
     points: Iterable[tuple[datetime, Measured | None]], *, begins_at: datetime, ends_at: datetime, count: int
