@@ -237,3 +237,14 @@ def test_a_mail_tells_the_owner_of_each_new_token_whatever_mails_they_do_without
     assert "from 127.0.0.1" in mails[0].body
     assert not [mail for mail in mails if any(one in mail.body for one in (on_page, by_password, by_token))]
     assert [mail_send(mail.pk) for mail in mails] == [True] * 3
+
+
+def test_the_mail_gives_its_times_in_the_zone_of_the_owner(browser: Client, owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    make(browser, days="30")
+    token, body = ApiToken.objects.get(), Mail.objects.get().body
+    created = token.created_at + timedelta(hours=9)
+    assert f"Created: {created:%Y-%m-%d %H:%M:%S} JST from 127.0.0.1, on the site" in body
+    assert re.search(r"Valid until: \d{4}-\d\d-\d\d 08:59:59 JST\n", body)
+    make_by(api_token(owner), name="child")
+    assert " JST from 127.0.0.1, by your API token script" in Mail.objects.latest("pk").body
