@@ -412,6 +412,16 @@ def test_an_address_that_a_closed_account_asked_for_gets_no_mail(browser: Client
     assert deliver() == []
 
 
+def test_a_closed_account_gets_no_waiting_mail_at_a_former_address(owner: User) -> None:
+    fields = {"recipient": owner.email, "kind": MailKind.AWAY, "subject": "S", "body": "B\n", "user": owner}
+    Mail.objects.create(key="waits", **fields)
+    Mail.objects.create(key="sent", sent_at=owner.date_joined, **fields)
+    User.objects.filter(pk=owner.pk).update(email="moved@example.org")
+    account_delete(user_id=owner.pk)
+    assert deliver() == []
+    assert Mail.objects.get().key == "sent", "a record"
+
+
 def test_the_last_administrator_stays(staff: User) -> None:
     with pytest.raises(RuleError) as error:
         account_delete(user_id=staff.pk)
