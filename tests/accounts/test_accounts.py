@@ -174,6 +174,22 @@ def test_only_the_address_itself_is_told_that_it_has_an_account(owner: User) -> 
     assert deliver() == []
 
 
+@pytest.mark.parametrize("name", ["register", "reset"])
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ('"a\x0bb"@example.org', "This is not an email address."),
+        ('"a\x0cBcc:b"@example.org', "This is not an email address."),
+        # Each of its 126 letters is two in lower case.
+        ("a@" + ".".join(["\u0130" * 18] * 7) + ".org", "at most 254 characters"),
+    ],
+)
+def test_an_address_that_no_mail_can_name_is_refused(name: str, address: str, sentence: str) -> None:
+    answer = ask(name, address)
+    assert (answer.status_code, Mail.objects.count()) == (200, 0)
+    assert sentence in Page(answer).root.one("main").text
+
+
 def test_an_address_gets_few_mails_and_nobody_is_told(owner: User) -> None:
     answers = [ask("reset", owner.email, REMOTE_ADDR=f"198.51.100.{n}") for n in range(5)]
     assert {(one.status_code, one["Location"]) for one in answers} == {(302, "/account/reset/sent/")}
