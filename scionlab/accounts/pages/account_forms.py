@@ -40,7 +40,7 @@ class _EmailField(forms.EmailField):
     default_validators = [*forms.EmailField.default_validators, RegexValidator(r"[\x00-\x1f\x7f]", inverse_match=True)]
 
     def to_python(self, value: Any) -> str:
-        return super().to_python(value).lower()
+        return str(super().to_python(value)).lower()
 
 
 def _email(label: str = "Email address") -> forms.EmailField:
