@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
-from scionlab.accounts import token_auth
+from scionlab.accounts import rest, token_auth
 from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_of
 from scionlab.accounts.last_use import TOKENS
 from scionlab.accounts.mail import mail_send
@@ -218,6 +218,18 @@ def test_a_session_and_a_password_make_tokens_without_an_end(browser: Client, ow
     body = {"email": owner.email, "password": PASSWORD, "name": "by password"}
     assert Client().post("/api/v1/token/", body, content_type="application/json").status_code == 200
     assert set(ApiToken.objects.values_list("expires_at", "made_by")) == {(None, None)}
+
+
+def test_a_token_that_is_revoked_twice_at_once(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, revoke = api_token(owner), rest.api_token_revoke
+
+    def too_late(**values: Any) -> str:
+        ApiToken.objects.all().delete()
+        return revoke(**values)
+
+    monkeypatch.setattr(rest, "api_token_revoke", too_late)
+    answer = Client().delete("/api/v1/token/", headers={"Authorization": f"Token {token}"})
+    assert answer.status_code == 204
 
 
 # --- the owner is told ------------------------------------------------------------------------------------------
