@@ -231,8 +231,8 @@ def account_delete(*, user_id: int) -> None:
         raise RuleError("account_has_ases", text)
     if is_administrator(user):
         _check_another_administrator_stays(user)
-    asked = Q(user=user) & ~Q(purpose="")
-    Mail.objects.filter(asked | Q(recipient=user.email, sent_at=None)).delete()
+    unsent = (Q(user=user) | Q(recipient=user.email)) & Q(sent_at=None)
+    Mail.objects.filter(unsent | Q(user=user) & ~Q(purpose="")).delete()
     user.delete()
     logger.info("account.deleted user=%s", user_id)
 

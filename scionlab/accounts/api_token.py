@@ -19,6 +19,7 @@ from scionlab.accounts.models import ApiToken
 from scionlab.platform.client_address import from_address
 from scionlab.platform.clock import database_now
 from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.notation.local_time import say_time
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,14 @@ def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | 
 
 def _notify_owner(token: ApiToken, *, is_for_password: bool) -> None:
     """A mail without a kind: an attacker with a token or a session cannot unsubscribe from it."""
-    context = {"token": token, "is_for_password": is_for_password, "address": from_address.get()}
+    zone = token.user.tz
+    context = {
+        "token": token,
+        "valid_until": "it is revoked" if token.expires_at is None else say_time(token.expires_at, zone),
+        "created_at": say_time(token.created_at, zone),
+        "is_for_password": is_for_password,
+        "address": from_address.get(),
+    }
     mails_create(
         [mail_of("accounts/mail/token_made.txt", context, key=f"api_token:{token.pk}", recipient=token.user.email)]
     )

@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.contrib.auth import authenticate
@@ -136,7 +137,8 @@ class TokenView(ApiView):
     @describe("account", "Revoke the current token", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request) -> Response:
         if isinstance(request.auth, ApiToken):
-            api_token_revoke(user_id=self.person.pk, token_id=request.auth.pk)
+            with suppress(ApiToken.DoesNotExist):  # revoked meanwhile
+                api_token_revoke(user_id=self.person.pk, token_id=request.auth.pk)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -16,6 +16,7 @@ from scionlab.accounts.mail import mail_of, mails_create
 from scionlab.accounts.models import User
 from scionlab.platform.client_address import from_address
 from scionlab.platform.clock import database_now
+from scionlab.platform.notation.local_time import say_time
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ def change_notified(user: User) -> Iterator[None]:
         if after != before:
             now = database_now()
             types = [kind for _pk, kind in after]
-            context = {"types": types, "now": now, "address": from_address.get()}
+            changed_at, address = say_time(now, user.tz), from_address.get()
+            context: dict[str, object] = {"types": types, "changed_at": changed_at, "address": address}
             key = f"second_factor:{user.pk}:{now:%Y%m%d%H%M%S%f}"
             mails_create([mail_of("accounts/mail/second_factor.txt", context, key=key, recipient=user.email)])
             logger.info("account.second_factor user=%s types=%s", user.pk, ",".join(types) or "none")

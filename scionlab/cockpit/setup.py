@@ -106,6 +106,8 @@ def _enrolment_words(point: AttachmentPoint) -> str:
     if token.used_at is not None:
         at = say_time(token.used_at)
         return f"The agent of {point.AS} was enrolled at {at} and has not reported. Run scionlab-bw-agent status there."
+    if token.voided_at is not None:
+        return f"The token for the agent of {point.AS} was revoked at {say_time(token.voided_at)}. Create another one."
     if token.expires_at <= database_now():
         return f"The token for the agent of {point.AS} expired at {say_time(token.expires_at)}. Create another one."
     return f"A token for the agent of {point.AS} is valid until {say_time(token.expires_at)} and was not used yet."

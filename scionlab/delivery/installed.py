@@ -117,8 +117,9 @@ def _other(host: Host) -> RuleError:
 
 @transaction.atomic
 def full_fetched(*, host_id: int) -> None:
-    """Record that the stock client got the full configuration: from now on its files are ours."""
-    locks.lock_hosts([host_id])
+    """Record that the stock client got the full configuration: from now on its files are ours. Raises
+    `Host.DoesNotExist`."""
+    _lock(host_id)
     known = InstalledFiles.objects.filter(host=host_id).first()
     now = database_now()
     if known is None:
@@ -163,8 +164,8 @@ def other_note(
     units: Collection[str] | None = None,
 ) -> None:
     """Record that the host has files of another service. Known details and a takeover are kept unless the host shows
-    other files."""
-    locks.lock_hosts([host_id])
+    other files. Raises `Host.DoesNotExist`."""
+    _lock(host_id)
     shown = {"version": version[:40], "url": url[:200], "files": files, "units": units}
     known = InstalledFiles.objects.filter(host=host_id).first()
     if known is None or known.owner != Owner.OTHER:
@@ -178,6 +179,11 @@ def other_note(
     known.taken_over_at = known.taken_over_by = known.fetched_at = None
     known.save()
     logger.warning("installed.other_coordinator host=%s version=%r url=%r", host_id, known.version, known.url)
+
+
+def _lock(host_id: int) -> None:
+    if host_id not in locks.lock_hosts([host_id]):
+        raise Host.DoesNotExist
 
 
 def full_configuration(host: Host) -> tuple[set[str], list[str]]:

@@ -46,7 +46,9 @@ class EnrolmentToken(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField("made", default=database_now, editable=False)
     expires_at = models.DateTimeField("valid until", editable=False)
-    voided_at = models.DateTimeField("revoked at", null=True, blank=True, help_text="Replaced by a newer token.")
+    voided_at = models.DateTimeField(
+        "revoked at", null=True, blank=True, help_text="By a newer token, a revoked signing key or a raised generation."
+    )
     used_at = models.DateTimeField("used", null=True, blank=True)
     used_from = models.GenericIPAddressField("used from", null=True, blank=True)
 

@@ -174,6 +174,22 @@ def test_only_the_address_itself_is_told_that_it_has_an_account(owner: User) -> 
     assert deliver() == []
 
 
+@pytest.mark.parametrize("name", ["register", "reset"])
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ('"a\x0bb"@example.org', "This is not an email address."),
+        ('"a\x0cBcc:b"@example.org', "This is not an email address."),
+        # Each of its 126 letters is two in lower case.
+        ("a@" + ".".join(["\u0130" * 18] * 7) + ".org", "at most 254 characters"),
+    ],
+)
+def test_an_address_that_no_mail_can_name_is_refused(name: str, address: str, sentence: str) -> None:
+    answer = ask(name, address)
+    assert (answer.status_code, Mail.objects.count()) == (200, 0)
+    assert sentence in Page(answer).root.one("main").text
+
+
 def test_an_address_gets_few_mails_and_nobody_is_told(owner: User) -> None:
     answers = [ask("reset", owner.email, REMOTE_ADDR=f"198.51.100.{n}") for n in range(5)]
     assert {(one.status_code, one["Location"]) for one in answers} == {(302, "/account/reset/sent/")}
@@ -411,6 +427,16 @@ def test_an_address_that_a_closed_account_asked_for_gets_no_mail(browser: Client
     browser.post("/account/email/", {"email": "new@example.org", "password": PASSWORD})
     account_delete(user_id=owner.pk)
     assert deliver() == []
+
+
+def test_a_closed_account_gets_no_waiting_mail_at_a_former_address(owner: User) -> None:
+    fields = {"recipient": owner.email, "kind": MailKind.AWAY, "subject": "S", "body": "B\n", "user": owner}
+    Mail.objects.create(key="waits", **fields)
+    Mail.objects.create(key="sent", sent_at=owner.date_joined, **fields)
+    User.objects.filter(pk=owner.pk).update(email="moved@example.org")
+    account_delete(user_id=owner.pk)
+    assert deliver() == []
+    assert Mail.objects.get().key == "sent", "a record"
 
 
 def test_the_last_administrator_stays(staff: User) -> None:

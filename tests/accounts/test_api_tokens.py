@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
-from scionlab.accounts import token_auth
+from scionlab.accounts import rest, token_auth
 from scionlab.accounts.api_token import MAX_TOKENS, api_token_create, api_token_of
 from scionlab.accounts.last_use import TOKENS
 from scionlab.accounts.mail import mail_send
@@ -220,6 +220,18 @@ def test_a_session_and_a_password_make_tokens_without_an_end(browser: Client, ow
     assert set(ApiToken.objects.values_list("expires_at", "made_by")) == {(None, None)}
 
 
+def test_a_token_that_is_revoked_twice_at_once(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, revoke = api_token(owner), rest.api_token_revoke
+
+    def too_late(**values: Any) -> str:
+        ApiToken.objects.all().delete()
+        return revoke(**values)
+
+    monkeypatch.setattr(rest, "api_token_revoke", too_late)
+    answer = Client().delete("/api/v1/token/", headers={"Authorization": f"Token {token}"})
+    assert answer.status_code == 204
+
+
 # --- the owner is told ------------------------------------------------------------------------------------------
 
 
@@ -237,3 +249,14 @@ def test_a_mail_tells_the_owner_of_each_new_token_whatever_mails_they_do_without
     assert "from 127.0.0.1" in mails[0].body
     assert not [mail for mail in mails if any(one in mail.body for one in (on_page, by_password, by_token))]
     assert [mail_send(mail.pk) for mail in mails] == [True] * 3
+
+
+def test_the_mail_gives_its_times_in_the_zone_of_the_owner(browser: Client, owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    make(browser, days="30")
+    token, body = ApiToken.objects.get(), Mail.objects.get().body
+    created = token.created_at + timedelta(hours=9)
+    assert f"Created: {created:%Y-%m-%d %H:%M:%S} JST from 127.0.0.1, on the site" in body
+    assert re.search(r"Valid until: \d{4}-\d\d-\d\d 08:59:59 JST\n", body)
+    make_by(api_token(owner), name="child")
+    assert " JST from 127.0.0.1, by your API token script" in Mail.objects.latest("pk").body

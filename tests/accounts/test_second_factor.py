@@ -8,6 +8,7 @@ import hmac
 import re
 import struct
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -201,6 +202,19 @@ def test_every_change_is_told_in_its_own_transaction(owner: User, monkeypatch: p
     assert "with only your password" in told()[2]
     assert not Authenticator.objects.exists()
     assert first_half(owner.email)[1]["Location"] == "/ases/"
+
+
+def test_the_mail_gives_its_time_in_the_zone_of_the_account(owner: User, staff: User) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    User.objects.filter(pk=staff.pk).update(time_zone="Europe/Zurich")
+    set_up(owner)
+    client = Client()
+    client.force_login(staff)
+    client.post("/admin/accounts/user/", {"action": "remove_second_factor", "_selected_action": [owner.pk]})
+    mails = list(Mail.objects.filter(key__startswith="second_factor:"))
+    times = [re.findall(r"Changed: (.* JST) from", mail.body) for mail in mails]
+    assert times == [[f"{mail.created_at + timedelta(hours=9):%Y-%m-%d %H:%M:%S} JST"] for mail in mails]
+    assert len(times) == 2
 
 
 def _fails(*_args: Any) -> None:

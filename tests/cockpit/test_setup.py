@@ -12,6 +12,7 @@ from pytest_django import Settings
 
 from scionlab.accounts.models import User
 from scionlab.delivery.models import EnrolmentToken
+from scionlab.enforcement.generation import generation_raise
 from scionlab.scion_config.models import TRC
 from scionlab.testbed import selectors
 from scionlab.testbed.models import AS, ISD, VPN, AttachmentPoint, BandwidthChange, Host, Link
@@ -85,6 +86,17 @@ def test_five_steps_from_an_empty_site_to_a_user_as(door: Client, owner: User, s
     assert states(door) == ["done"] * 5
     assert "All steps are done." in Page(door.get(SETUP)).text
     assert not Page(door.get("/cockpit/")).root.one("main").all("a", href=SETUP)
+
+
+def test_a_revoked_token_is_not_called_valid(door: Client, core: AS) -> None:
+    post(door, POINT)
+    door.post(SETUP, {"step": "agent"})
+    assert "is valid until" in steps(Page(door.get(SETUP)))[3].text
+    generation_raise()
+    words = steps(Page(door.get(SETUP)))[3].text
+    assert "was revoked at" in words
+    assert "Create another one." in words
+    assert "valid until" not in words
 
 
 def test_the_default_may_stay_as_it_is(door: Client) -> None:

@@ -15,11 +15,13 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from scionlab.accounts.models import User
+from scionlab.delivery.host_api import views
 from scionlab.delivery.last_contact import CONTACTS
 from scionlab.delivery.render import user_download
 from scionlab.delivery.tasks import flush_seen
 from scionlab.limits.update import link_set_bandwidth
 from scionlab.testbed.models import AttachmentPoint, Host, Link, ServiceState, UserAS
+from scionlab.user_ases.user_as import user_as_delete
 from tests.cases import table
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
@@ -118,6 +120,33 @@ def test_host_without_as_is_answered_204(method: str, query: str) -> None:
 
 
 # --- who may ask --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "status"),
+    [
+        ("config_for", "config", 204),
+        ("refusal", "config?version=1.9999", 204),
+        ("full_fetched", "config", 204),
+        ("manifest_note", "installed", 401),
+    ],
+)
+def test_a_host_that_is_deleted_while_it_is_answered(
+    user_as: UserAS, monkeypatch: pytest.MonkeyPatch, name: str, path: str, status: int
+) -> None:
+    host, work = user_as.hosts.get(), getattr(views, name)
+
+    def too_late(*args: Any, **values: Any) -> Any:
+        user_as_delete(user_as_id=user_as.pk, actor=None)
+        return work(*args, **values)
+
+    monkeypatch.setattr(views, name, too_late)
+    url, headers = f"/api/v4/host/{host.uid}/{path}", credentials(host) | {"User-Agent": "Python-urllib/3.13"}
+    if path == "installed":
+        answer = Client().post(url, '{"host_id": "another"}', "application/json", headers=headers)
+    else:
+        answer = Client().get(url, headers=headers)
+    assert answer.status_code == status
 
 
 @table(

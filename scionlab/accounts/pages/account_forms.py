@@ -11,6 +11,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.forms import SetPasswordForm, SetPasswordMixin
+from django.core.validators import RegexValidator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_variables
@@ -32,8 +33,18 @@ else:
 LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
 
 
+class _EmailField(forms.EmailField):
+    """In lower case, which may be longer, and without the control characters that Django allows in quotes: they break
+    the header of a mail."""
+
+    default_validators = [*forms.EmailField.default_validators, RegexValidator(r"[\x00-\x1f\x7f]", inverse_match=True)]
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value)).lower()
+
+
 def _email(label: str = "Email address") -> forms.EmailField:
-    return forms.EmailField(
+    return _EmailField(
         label=label,
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "email"}),

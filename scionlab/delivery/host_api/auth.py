@@ -54,13 +54,15 @@ def host_endpoint(
                 response["Allow"] = ", ".join(methods)
                 return response
             host = authenticated_host(request, uid)
-            if host is None:
-                return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
-            try:
-                return view(request, host, *args, **kwargs)
-            except DocumentError as exc:
-                logger.warning("%s.refused host=%s code=%s %s", view.__name__, host.pk, exc.code, exc.message)
-                return error_response(exc.code, exc.message, exc.status, exc.fields)
+            if host is not None:
+                try:
+                    return view(request, host, *args, **kwargs)
+                except DocumentError as exc:
+                    logger.warning("%s.refused host=%s code=%s %s", view.__name__, host.pk, exc.code, exc.message)
+                    return error_response(exc.code, exc.message, exc.status, exc.fields)
+                except Host.DoesNotExist:
+                    logger.info("%s.host_deleted host=%s", view.__name__, host.pk)  # meanwhile
+            return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
 
         checked.described = {methods[0].lower(): described}  # type: ignore[attr-defined]  # of a function
         return checked

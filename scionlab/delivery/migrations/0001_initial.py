@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ('token_sha256', models.CharField(editable=False, max_length=64, unique=True)),
                 ('created_at', models.DateTimeField(default=scionlab.platform.clock.database_now, editable=False, verbose_name='made')),
                 ('expires_at', models.DateTimeField(editable=False, verbose_name='valid until')),
-                ('voided_at', models.DateTimeField(blank=True, help_text='Replaced by a newer token.', null=True, verbose_name='revoked at')),
+                ('voided_at', models.DateTimeField(blank=True, help_text='By a newer token, a revoked signing key or a raised generation.', null=True, verbose_name='revoked at')),
                 ('used_at', models.DateTimeField(blank=True, null=True, verbose_name='used')),
                 ('used_from', models.GenericIPAddressField(blank=True, null=True, verbose_name='used from')),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
