@@ -13,7 +13,7 @@ from ap_agent.dataplane import lanes as module
 from ap_agent.dataplane.lanes import Lane, Lanes, early_bytes, room_bytes
 from ap_agent.document.state import Counters
 
-LANE_BYTES, SEGMENT_AT, COUNTERS_AT, QUEUED_UNTIL_AT = 136, 56, 80, 128
+LANE_BYTES, SEGMENT_AT, EMPTY_AT, COUNTERS_AT, QUEUED_UNTIL_AT = 136, 56, 64, 80, 128
 NOW_NS = 5_000_000_000
 A, B, BLOCKED = Lane(500, 7).packed(), Lane(32, 9).packed(), Lane(0, 7).packed()
 ZERO = Counters(0, 0, 0, 0, 0, 0)
@@ -96,14 +96,19 @@ def test_a_lane_in_use_that_passes_nothing_is_blocked(lanes: Lanes) -> None:
     assert [lanes.is_blocked(one) for one in (3, 4, 5, 6)] == [False, True, False, False]
 
 
-def test_no_packet_overtakes_a_full_queue_of_the_former_limit(lanes: Lanes) -> None:
-    """The leaf's 160,000 bytes at 500 kbit/s take 2.56256 s, and 40.04 s at 32 kbit/s; and a tenth of a second."""
+def test_what_waits_takes_as_much_longer_as_the_limit_is_lower(lanes: Lanes) -> None:
+    """The leaf's 160,000 bytes at 500 kbit/s take 2.56256 s; a busy processor has a tenth of a second more."""
     lanes.take(3, A)
     assert number_at(lanes, 3, QUEUED_UNTIL_AT) == NOW_NS + 2_662_560_000
-    lanes.put(3, B)
-    assert number_at(lanes, 3, QUEUED_UNTIL_AT) == NOW_NS + 40_140_000_000
-    for packed in (A, BLOCKED, A):
+    struct.pack_into("=Q", lanes._memory, 3 * LANE_BYTES + EMPTY_AT, NOW_NS + 320_000_000)
+    for packed, empty_ns, behind_ns in (
+        (B, 5_000_000_000, 41_702_500_000),  # 500 to 32 kbit/s
+        (A, 320_000_000, 2_768_960_000),
+        (BLOCKED, 320_000_000, 2_768_960_000),
+        (A, 0, 100_000_000),  # its queue was dropped
+    ):
         lanes.put(3, packed)
-        assert number_at(lanes, 3, QUEUED_UNTIL_AT) == NOW_NS + 40_140_000_000
+        assert number_at(lanes, 3, EMPTY_AT) == NOW_NS + empty_ns
+        assert number_at(lanes, 3, QUEUED_UNTIL_AT) == NOW_NS + behind_ns
     lanes.take(3, BLOCKED)
     assert number_at(lanes, 3, QUEUED_UNTIL_AT) == 0
