@@ -160,6 +160,8 @@ def test_a_link_has_twenty_at_most_and_the_running_minute_may_begin_one(link: Li
     for number in range(19):
         assert code_of(link, begins_at=T0 + (number + 1) * HOUR) is None
     assert code_of(link, begins_at=T0 + 100 * HOUR) == "timed_many"
+    TimedLimit.objects.update(retired_at=T0)  # as if they had ended
+    assert code_of(link, begins_at=T0 + 100 * HOUR) is None
 
 
 def test_host_has_room_for_so_many_steps_and_no_more(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
