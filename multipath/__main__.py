@@ -138,7 +138,7 @@ quote it. With --metalink the URL may be left out.
 Exit codes: 0 the file is there, 2 usage error, 3 all paths are dead,
             4 the content has another hash than the Metalink says,
             5 the file cannot be written, 130 interrupted.
-            After 3, 5 and 130 --resume continues.
+            After 3, 5 and 130 --resume continues, if the server can.
 """
 
 

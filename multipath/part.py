@@ -110,7 +110,7 @@ class Part:
 
     def write(self, at: int, data: memoryview) -> None:
         """Raises `LocalError`, for example if the disk is full."""
-        with _local(self.path, " Then --resume continues."):
+        with _local(self.path, " Then use --resume."):
             while data:
                 written = os.pwrite(self._fd, data, at)
                 at, data = at + written, data[written:]
@@ -132,7 +132,7 @@ class Part:
     def save(self, reference: Facts, done: Sequence[Span], *, may_cut: bool = False) -> None:
         """Write the map of bytes that are already written. `may_cut`: nothing is written any more, so that on a full
         disk the last bytes give way to the map. Raises `LocalError`."""
-        with _local(self._map, " Then --resume continues."):
+        with _local(self._map, " Then use --resume."):
             try:
                 self._save(reference, done)
             except OSError as exc:
