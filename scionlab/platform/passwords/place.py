@@ -31,7 +31,8 @@ from scionlab.platform.passwords import child
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 10.0  # for a free process, and for a result; then the process is considered stuck
+WAIT_S: Final = 10.0  # for a free process
+STUCK_AFTER_S: Final = 30.0  # without a result; a busy machine takes more than 10 s to start a process
 WAIT_OF_SUSPECTS_S: Final = 2.0
 
 
@@ -72,12 +73,12 @@ class Place:
                 pool = self._pool
                 try:
                     running = pool.submit(child.carry_out, algorithm, parameters, method, arguments)
-                    error, result = running.result(WAIT_S)
+                    error, result = running.result(STUCK_AFTER_S)
                 except BrokenProcessPool:
                     logger.warning("hashing.died")
                     self._replace(pool)
                 except TimeoutError:
-                    logger.error("hashing.stuck after_s=%s", WAIT_S)
+                    logger.error("hashing.stuck after_s=%s", STUCK_AFTER_S)
                     for one in multiprocessing.active_children():
                         one.kill()
                     raise HashingBusyError from None
